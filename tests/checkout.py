@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,11 @@ def copy_folders(target: Path, names: Iterable[str], *left_out: str) -> None:
     leave = shutil.ignore_patterns("__pycache__", *left_out)
     for name in names:
         shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=leave)
+
+
+def run_program(line: Iterable[object], **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, whatever its exit code, and return it with what it printed."""
+    return subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, **options)
 
 
 def use_git_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Running a function on several gloo ranks in the tests, with every exit code checked."""
 
 import os
+import pickle
 import time
 import traceback
 from collections.abc import Callable
@@ -24,9 +25,9 @@ send_messages = partial(patch, _FIND_BOARD, return_value=None)
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Call ``function(*arguments)`` on each of ``world_size`` processes that form a gloo group.
 
-    They are forked for this call, so that nothing of an earlier one is left in them. Returns the
-    results by rank. Fails with the rank's own traceback where a rank raises, and says so where one
-    hangs or dies.
+    They are forked for this call, so that nothing of an earlier one is left in them, and compute on
+    one thread each. Returns the results by rank. Fails with the rank's own traceback where a rank
+    raises, and says so where one hangs or dies.
     """
     context = warm_context()
     deadline = time.monotonic() + JOIN_SECONDS
@@ -52,7 +53,7 @@ def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> 
             for receiving in [each for each in waiting if each in ready]:
                 rank = waiting.pop(receiving)
                 try:
-                    raised, results[rank] = receiving.recv()
+                    raised, results[rank] = pickle.loads(receiving.recv_bytes())
                 except EOFError:
                     process = ranks[rank][0]
                     process.join(JOIN_SECONDS)
@@ -78,10 +79,15 @@ def _run_rank(
 ) -> None:
     take_place(environment, folder)
     try:
-        sending.send((False, function(*arguments)))
+        _send(sending, False, function(*arguments))
     except BaseException:
-        sending.send((True, traceback.format_exc()))
+        _send(sending, True, traceback.format_exc())
         raise
     finally:
         sending.close()
     end_rank(0)
+
+
+def _send(sending: Connection, has_raised: bool, result: Any) -> None:
+    """Send a copy: the memory of a tensor that is sent as such is gone with its process."""
+    sending.send_bytes(pickle.dumps((has_raised, result)))

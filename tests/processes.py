@@ -30,6 +30,7 @@ import psutil
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.host import ROOT
+from tests.checkout import run_program
 
 Prelude = Callable[[], object]
 Ended = subprocess.CompletedProcess[str]
@@ -197,11 +198,9 @@ class Line:
 
 def run_lines(lines: Sequence[str], first: str, folder: Path) -> dict[str, Line]:
     """Run `cepheid` with each of the lines in a folder, after the statements ``first``."""
-    done = subprocess.run(
-        [sys.executable, "-c", LINES.format(first=first), *lines],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+    program = [sys.executable, "-c", LINES.format(first=first), *lines]
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = run_program(program, cwd=folder, env=own, timeout=300)
     assert done.returncode == 0, done.stderr
     return {line: Line(*ended) for line, ended in json.loads(done.stdout).items()}
 

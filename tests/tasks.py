@@ -124,7 +124,6 @@ def train_on_this_rank(configure: Callable[..., RunConfig], *arguments: Any) -> 
 
     Gradients travel in buckets of 1 MiB, so that there are several, and sums between two nodes.
     """
-    torch.set_num_threads(1)
     config = configure(*arguments)
     with start_ranks() as ranks:
         if ranks.world_size > 1:  # in a process of its own

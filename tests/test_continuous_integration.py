@@ -17,7 +17,8 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.console.changed import find_change
-from tests.checkout import commit, git, use_git_in
+from tests import assert_refused
+from tests.checkout import commit, git, run_program, use_git_in
 from tests.compliance.builder import SYSTEM, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -250,14 +251,11 @@ def test_a_question_that_git_cannot_answer_is_an_error(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for revision in ("nowhere", "--output=x"):
-        with pytest.raises(UserError, match="--changed"):
-            check_compliance.main([f"--changed={revision}"])
-    with pytest.raises(UserError, match="remove the path"):
-        check_compliance.main(["--changed", "main", "submissions"])
+        assert_refused("--changed", check_compliance.main, [f"--changed={revision}"])
+    assert_refused("remove the path", check_compliance.main, ["--changed", "main", "submissions"])
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(checkout.parent))
     monkeypatch.chdir(checkout.parent)
-    with pytest.raises(UserError, match="not a git repository"):
-        check_compliance.main(["--changed", "main"])
+    assert_refused("not a git repository", check_compliance.main, ["--changed", "main"])
 
 
 @pytest.fixture
@@ -290,7 +288,7 @@ def run_check(temporary: Path, **inputs: str) -> "subprocess.CompletedProcess[st
     }
     environment = {**os.environ, **values, "RUNNER_TEMP": str(temporary)}
     line = ["bash", "-eo", "pipefail", "-c", check["run"]]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    return run_program(line, env=environment)
 
 
 def test_the_action_annotates_and_fails(checkout: Path, install: Callable[[Path], Path]) -> None:
@@ -349,7 +347,7 @@ def test_gitlab_judges_with_the_branch_that_is_merged_into(
         shutil.rmtree(tmp_path / "base", ignore_errors=True)
         git("worktree", "prune")
         line = ["bash", "-c", script]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        return run_program(line, env=environment)
 
     assert (run().returncode, (tmp_path / "base/rules/training.md").read_text()) == (0, "")
     (checkout / "submissions" / "acme" / "LICENSE").unlink()

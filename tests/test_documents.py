@@ -22,7 +22,7 @@ from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.run import costs, ending
-from tests.checkout import load_script
+from tests.checkout import load_script, run_program
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
 
@@ -86,9 +86,7 @@ def test_two_hosts_describe_themselves_together(
     output = tmp_path / "with space" / "pair.json"
     command = [sys.executable, "-m", "cepheid.tools.describe_system", "--output", str(output)]
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "1", *command]
-    done = subprocess.run(
-        line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(line, cwd=ROOT, env=environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(output.read_text())["nodes"] == 2
 
@@ -99,7 +97,7 @@ def test_a_rank_that_fails_ends_the_others(environment: dict[str, str]) -> None:
     environment["BIND"] = "cores" if 1 < len(os.sched_getaffinity(0)) == os.cpu_count() else "none"
     started = time.monotonic()
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "2", sys.executable, "-c", program]
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, check=False)
+    done = run_program(line, cwd=ROOT, env=environment)
     assert done.returncode == 3 + (environment["BIND"] == "none"), done.stderr
     assert time.monotonic() - started < 30
 
@@ -130,7 +128,7 @@ def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
     rows = [f"{wall / 1000},{300 + draw(7)},{5 + draw(3)}" for wall in walls]
     (tmp_path / "meter.csv").write_text("\n".join(["seconds,plug0,plug1", *rows]) + "\n")
     line = [sys.executable, "convert.py", "meter.csv", str(log), "network switches"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder / "power_0.csv").write_text(done.stdout)
     found = judge_folder(tmp_path / "acme").findings
@@ -155,6 +153,10 @@ def test_the_example_of_several_nodes_is_a_power_log(tmp_path: Path) -> None:
 # The Containerfile, read without building: a build takes minutes and a registry -------------------
 
 
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
+
+
 def read_instructions(file: str = "Containerfile") -> list[tuple[str, str]]:
     """Return instruction and arguments of each line, continued lines in one."""
     text = (ROOT / file).read_text(encoding="utf-8")
@@ -174,25 +176,28 @@ def list_copied() -> set[str]:
     return {source for rest in find("COPY") for source in shlex.split(rest)[:-1]}
 
 
-def test_what_it_copies_is_there_and_nothing_is_missing() -> None:
+def test_the_image_copies_what_there_is_has_a_new_python_and_does_not_run_as_root() -> None:
     copied = list_copied()
     assert [name for name in copied if not (ROOT / name).exists()] == []
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
     rooms = {path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink()}
-    named = {setup["metadata"]["license_files"], setup["metadata"]["long_description"].split()[-1]}
+    named = {SETUP["metadata"]["license_files"], SETUP["metadata"]["long_description"].split()[-1]}
     assert rooms | named | {"cepheid", "setup.cfg", "pyproject.toml"} <= copied
-
-
-def test_the_build_context_has_what_it_copies() -> None:
     lines = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in lines if line.startswith("!")} == list_copied()
+    (base,) = (rest.partition("=")[2] for rest in find("ARG") if rest.startswith("BASE="))
+    version = tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", base)[0]))
+    least = tuple(map(int, re.findall(r"(\d+)\.(\d+)", SETUP["options"]["python_requires"])[0]))
+    assert version >= least
+    instructions = read_instructions()
+    users = [rest for name, rest in instructions if name == "USER"]
+    assert users == ["cepheid"]
+    after = instructions[instructions.index(("USER", "cepheid")) :]
+    assert [name for name, _ in after if name in ("RUN", "COPY", "ADD")] == []
+    assert 'ENTRYPOINT ["cepheid"]' in (ROOT / "Containerfile").read_text(encoding="utf-8")
 
 
-def test_it_installs_extras_of_setup_cfg_as_the_makefile_does() -> None:
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    extras = set(setup["options.extras_require"])
+def test_it_installs_extras_of_setup_cfg_for_all_builds_as_the_makefile_does() -> None:
+    extras = set(SETUP["options.extras_require"])
     (install,) = (rest for rest in find("RUN") if "pip" in rest)
     arguments = dict(rest.split("=", 1) for rest in find("ARG") if "=" in rest)
     groups = re.findall(r'"\.\[(.*?)\]"', install)
@@ -205,9 +210,11 @@ def test_it_installs_extras_of_setup_cfg_as_the_makefile_does() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (editable,) = re.findall(r"(?m)^EDITABLE := (.*)$", makefile)
     assert editable in install
+    for build in ("cpu", "cuda", "rocm", "xpu"):
+        assert re.search(rf"\b{build}\) set -- ", install)
 
 
-def test_the_image_of_the_checker_copies_the_same_and_installs_the_core() -> None:
+def test_the_image_of_the_checker_and_a_hook_run_the_checker_alone() -> None:
     ours, other = read_instructions(), read_instructions("Containerfile.check")
     assert [rest for rest in other if rest[0] == "COPY"] == [
         each for each in ours if each[0] == "COPY"
@@ -217,9 +224,6 @@ def test_the_image_of_the_checker_copies_the_same_and_installs_the_core() -> Non
     assert "[" not in install
     assert ("USER", "cepheid") in other
     assert other[-2] == ("ENTRYPOINT", '["cepheid", "check"]')
-
-
-def test_a_hook_runs_the_checker_alone() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert (hook["entry"], hook["language"]) == ("cepheid check", "python")
     assert hook["pass_filenames"] is False
@@ -239,30 +243,6 @@ def test_templates_name_nobody() -> None:
         assert yaml.safe_load(path.read_text().split("---")[1]).keys() == {"name", "about"}
 
 
-def test_its_python_is_new_enough() -> None:
-    (base,) = (rest.partition("=")[2] for rest in find("ARG") if rest.startswith("BASE="))
-    version = tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", base)[0]))
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    least = tuple(map(int, re.findall(r"(\d+)\.(\d+)", setup["options"]["python_requires"])[0]))
-    assert version >= least
-
-
-def test_it_does_not_run_as_root() -> None:
-    instructions = read_instructions()
-    users = [rest for name, rest in instructions if name == "USER"]
-    assert users == ["cepheid"]
-    after = instructions[instructions.index(("USER", "cepheid")) :]
-    assert [name for name, _ in after if name in ("RUN", "COPY", "ADD")] == []
-    assert 'ENTRYPOINT ["cepheid"]' in (ROOT / "Containerfile").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("build", ["cpu", "cuda", "rocm", "xpu"])
-def test_it_knows_all_builds(build: str) -> None:
-    (install,) = (rest for rest in find("RUN") if "pip" in rest)
-    assert re.search(rf"\b{build}\) set -- ", install)
-
-
 # The documentation site ---------------------------------------------------------------------------
 
 
@@ -270,11 +250,8 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     """MkDocs is strict, and every page of a command, a rule and a benchmark's settings is there."""
     pytest.importorskip("mkdocs", reason="the documentation site needs the extra docs")
     command = ["mkdocs", "build", "--quiet", "--config-file", "docs/mkdocs.yml", "--site-dir"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    own = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = run_program([sys.executable, "-m", *command, tmp_path], cwd=ROOT, env=own)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     page = (tmp_path / "reference/rules/T8.html").read_text(encoding="utf-8")
     assert "T8.late" in page
@@ -298,10 +275,6 @@ def test_tables_between_marks_have_what_logs_and_records_say(tmp_path: Path) -> 
     assert tables > 7
 
 
-def test_the_readme_is_a_start_page() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
-
-
 ROOMS = ("benchmarks", "compliance", "docs", "leaderboard", "reference", "rules", "second_order")
 BOOKS = {"rules/training.md", "rules/submission.md", "rules/from_scratch.md"}
 MADE = re.compile(r"(?s)<!-- .*?: begin -->.*?<!-- .*?: end -->")  # tables that commands write
@@ -316,9 +289,11 @@ def list_pages() -> Iterator[tuple[str, str]]:
             yield page.relative_to(ROOT).as_posix(), MADE.sub("", page.read_text(encoding="utf-8"))
 
 
-def test_a_page_is_read_in_minutes() -> None:
+def test_a_page_is_read_in_minutes_and_the_documents_are_no_book() -> None:
     long = {page: words for page, text in list_pages() if (words := len(text.split())) > 1_200}
     assert long.keys() <= BOOKS, f"split or shorten: {long}"
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
+    assert sum(len(text.split()) for _, text in list_pages()) <= 53_000
 
 
 def test_what_a_page_links_to_is_there() -> None:
@@ -335,11 +310,6 @@ def test_no_line_of_prose_is_long() -> None:
         prose = re.sub(r"\]\([^)]*\)", "", CODE.sub("", text))
         long = [line for line in prose.split("\n") if len(line) > 120 and line[0] not in "|<"]
         assert not long, f"{page}: {long[0]}"
-
-
-def test_the_documents_are_pages_and_no_book() -> None:
-    """With tables and code, as `wc -w` counts, but without what commands write."""
-    assert sum(len(text.split()) for _, text in list_pages()) <= 53_000
 
 
 def test_the_page_of_data_says_what_the_plan_asks_for() -> None:

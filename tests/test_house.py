@@ -67,8 +67,18 @@ def test_the_house_is_as_its_plan_says() -> None:
     assert not messages, "\n\n" + "\n\n".join(messages)
 
 
-def test_the_made_up_house_has_no_fault(tmp_path: Path) -> None:
+def test_a_house_within_its_limits_has_no_fault_and_lowering_raises_nothing(tmp_path: Path) -> None:
     assert judge(build(tmp_path, {})) == []
+    files = {
+        "ground/long.py": "pass\n" * 20,
+        "ground/base.py": "class A:\n    def f(self, a, b, c, d, e, g): ...\n",
+        "ground/classes.py": "class A: ...\nclass B(A): ...\nclass B(B): ...\n",
+        "ground/__init__.py": "",
+        "parcels/strange.py": "import shop\n" * 500,
+    }
+    assert judge(build(tmp_path, files)) == []
+    plan = PLAN.replace("outside_tests = 100", "outside_tests = 3")
+    assert "outside_tests = 3\n" in lower_ceilings(plan, build(tmp_path, {}, plan))
 
 
 @pytest.mark.parametrize(
@@ -117,14 +127,7 @@ def test_other_imports_and_texts_are_no_arrows(code: str, tmp_path: Path) -> Non
     assert judge(build(tmp_path, {"ground/base.py": code, "ground/other.py": "\n"})) == []
 
 
-def test_a_room_may_use_one_wing_of_another(tmp_path: Path) -> None:
-    code = "import ground.base\nimport star.shop.desk.till\nfrom shop.store import shelf\n"
-    (message,) = judge(build(tmp_path, {"roof/tile.py": code}))
-    assert "roof/tile.py:3 imports shop.store.shelf" in message
-    assert "roof may import ground, shop.desk" in message
-
-
-def test_an_import_of_an_upper_wing_is_found(tmp_path: Path) -> None:
+def test_an_import_of_an_upper_wing_is_found_and_a_room_may_use_one_wing(tmp_path: Path) -> None:
     files = {
         "shop/desk/clerk.py": "from shop.store import shelf\n",
         "shop/store/shelf.py": "def f():\n    import star.shop.desk.till\n",
@@ -135,9 +138,13 @@ def test_an_import_of_an_upper_wing_is_found(tmp_path: Path) -> None:
     assert '"cellar" is not in the order of the wings of shop' in cellar
     assert 'shop/store/box.py:1 imports shop.*.till (by string): in shop, "desk" stands' in box
     assert "shop/store/shelf.py:2 imports shop.desk.till: in shop" in shelf
+    code = "import ground.base\nimport star.shop.desk.till\nfrom shop.store import shelf\n"
+    (message,) = judge(build(tmp_path / "one", {"roof/tile.py": code}))
+    assert "roof/tile.py:3 imports shop.store.shelf" in message
+    assert "roof may import ground, shop.desk" in message
 
 
-def test_a_circle_of_three_files_is_found(tmp_path: Path) -> None:
+def test_a_circle_of_three_files_is_found_but_a_registry_is_none(tmp_path: Path) -> None:
     files = {
         "ground/a.py": "from star.ground import b\n",
         "ground/b.py": "def f():\n    from ground.c import VALUE\n",
@@ -149,14 +156,11 @@ def test_a_circle_of_three_files_is_found(tmp_path: Path) -> None:
     assert "ground/a.py:1 imports ground.b\n" in message
     assert "ground/b.py:2 imports ground.c\n" in message
     assert "ground/c.py:2 imports ground.a\n" in message
-
-
-def test_a_registry_and_its_members_are_no_circle(tmp_path: Path) -> None:
     files = {
         "ground/__init__.py": "def load(name):\n    return import_module(f'ground.{name}')\n",
         "ground/base.py": "from ground import load\nimport ground.base as itself\n",
     }
-    assert not list(find_circle(build(tmp_path, files)))
+    assert not list(find_circle(build(tmp_path / "registry", files)))
 
 
 DEEP = {
@@ -196,18 +200,7 @@ def test_a_number_above_its_ceiling_is_found(
     assert all("fix:" in message for message in messages)
 
 
-def test_numbers_at_their_limits_are_fine(tmp_path: Path) -> None:
-    files = {
-        "ground/long.py": "pass\n" * 20,
-        "ground/base.py": "class A:\n    def f(self, a, b, c, d, e, g): ...\n",
-        "ground/classes.py": "class A: ...\nclass B(A): ...\nclass B(B): ...\n",
-        "ground/__init__.py": "",
-        "parcels/strange.py": "import shop\n" * 500,
-    }
-    assert judge(build(tmp_path, files)) == []
-
-
-def test_a_closure_counts_every_import(tmp_path: Path) -> None:
+def test_a_closure_counts_every_import_and_has_a_ceiling(tmp_path: Path) -> None:
     files = {
         "shop/__init__.py": "\n",
         "shop/cake/__init__.py": "\n",
@@ -229,12 +222,9 @@ def test_a_closure_counts_every_import(tmp_path: Path) -> None:
         "shop/cake/taste.py": 3, "shop/tools/knife.py": 2, "ground/base.py": 3,
         "ground/types.py": 1, "ground/sugar/__init__.py": 1, "star/__init__.py": 2,
     }  # fmt: skip
-
-
-def test_a_closure_has_a_ceiling(tmp_path: Path) -> None:
     files = {"shop/cake/task.py": "pass\n" * 20}
     plan = PLAN.replace("closure = 1000", "closure = 19")
-    (message,) = judge(build(tmp_path, files, plan))
+    (message,) = judge(build(tmp_path / "ceiling", files, plan))
     assert "closures cake: 20 lines behind the task, the ceiling is 19" in message
 
 
@@ -253,11 +243,6 @@ def test_ceilings_that_are_not_needed_are_found_and_lowered(tmp_path: Path) -> N
     expected = PLAN.replace("= 100\n", "= 50\n").replace("tests = 50", "tests = 50  # many")
     assert lowered == expected.replace("[ceilings.python]", "[ceilings.folders]\n[ceilings.python]")
     assert judge(build(tmp_path, {}, lowered)) == []
-
-
-def test_lowering_raises_nothing(tmp_path: Path) -> None:
-    plan = PLAN.replace("outside_tests = 100", "outside_tests = 3")
-    assert "outside_tests = 3\n" in lower_ceilings(plan, build(tmp_path, {}, plan))
 
 
 def test_names_of_rooms_and_wings_must_exist(tmp_path: Path) -> None:
@@ -298,7 +283,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_script_prints_numbers_and_faults(
+def test_the_script_prints_numbers_faults_and_what_is_behind_a_number(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([], checkout) == 1
@@ -307,11 +292,6 @@ def test_the_script_prints_numbers_and_faults(
     assert "below the ceiling 2,000" in printed
     assert main(["--lower"], checkout) == 0
     assert "can come down" not in capsys.readouterr().out
-
-
-def test_the_script_lists_what_is_behind_a_number(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert main(["closures", "cake"], checkout) == 0
     assert "    shop/cake/task.py (1)\n" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stopped:

@@ -5,14 +5,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from cepheid.rules.host import ROOT
-from tests.checkout import ROOMS
+from tests.checkout import ROOMS, run_program
 from tests.compliance.builder import write_result
 
 OLD_NAMES = {"rules", "reference", "benchmarks", "compliance", "tools"}  # before ``cepheid.``
@@ -44,13 +43,10 @@ def _find_imports(path: Path) -> set[str]:
     return {".".join(name[:2]) if name[0] == "cepheid" else name[0] for name in parts}
 
 
-def test_no_module_is_imported_without_the_one_name() -> None:
+def test_no_module_is_imported_without_the_one_name_and_every_room_has_a_link() -> None:
     for path in (path for package in (*ROOMS, "tests") for path in _files(package)):
         wrong = _find_imports(path) & OLD_NAMES
         assert not wrong, f"{path.relative_to(ROOT)}: import cepheid.{sorted(wrong)[0]} instead"
-
-
-def test_every_room_has_a_link() -> None:
     links = {path.name: os.readlink(path) for path in CEPHEID.iterdir() if path.is_symlink()}
     assert links == {room: f"../{room}" for room in ROOMS}
 
@@ -62,7 +58,7 @@ def test_a_checkout_without_links_says_so_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "cepheid" / room).write_text(f"../{room}")
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     program = [sys.executable, "tools/check_compliance.py", "results"]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(program, cwd=tmp_path)
     assert done.returncode == 2
     assert re.fullmatch(r"cepheid: .*no symbolic links.*core\.symlinks.*\n", done.stderr)
 
@@ -93,9 +89,8 @@ def test_nothing_evaluates_what_it_reads(package: str) -> None:
 def _find_loaded(code: str) -> set[str]:
     """The modules that are loaded after ``code`` ran in a fresh interpreter."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", program], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -127,14 +127,10 @@ def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
+def test_parameters_are_as_declared_and_the_loss_falls(name: str, data_root: Path) -> None:
     traced = trace(name, data_root, 0)
     assert traced.parameters == traced.task.config.definition.model["parameters"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_loss_falls(name: str, data_root: Path) -> None:
-    task = trace(name, data_root, 0).rewind()
+    task = traced.rewind()
     losses = [train(task, TRAIN)]
     assert math.isfinite(losses[0])
     while max(losses[-3:]) >= losses[0]:  # until three epochs in a row lie below the first

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules.host import ROOT
 from tests import tiny
-from tests.checkout import ROOMS, copy_folders
+from tests.checkout import ROOMS, copy_folders, run_program
 
 # `cepheid`, but a run tunes nothing unless its settings are given, as an audit gives them.
 CEPHEID = """\
@@ -63,10 +62,7 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     environment |= {f"GIT_{who}_EMAIL": "a@acme.example" for who in ("AUTHOR", "COMMITTER")}
 
     def run(line: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=root, env=environment, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        done = run_program(["bash", "-c", line], cwd=root, env=environment)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 

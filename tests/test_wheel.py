@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from cepheid.rules.host import ROOT
 from tests import tiny
-from tests.checkout import ROOMS, copy_folders
+from tests.checkout import ROOMS, copy_folders, run_program
 
 pytestmark = pytest.mark.promise
 
@@ -29,30 +30,30 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end; no checkout is on its path."""
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    ended = subprocess.run(
-        [*map(str, line)],
-        cwd=cwd,
-        env={**inherited, **variables},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    ended = run_program(line, cwd=cwd, env={**inherited, **variables}, timeout=600)
     assert ended.returncode == code, f"{line}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
     assert "Traceback" not in ended.stderr
     return ended
 
 
+def build(line: list[str], source: Path) -> None:
+    """Build in a folder, or skip where no package index is reached."""
+    built = run_program(line, cwd=source)
+    if UNREACHED in built.stderr:
+        pytest.skip("no package index is reached, so nothing can be built")
+    assert built.returncode == 0, built.stderr
+
+
 def copy_sources(folder: Path) -> Path:
     copy_folders(folder, ("cepheid", *ROOMS))
-    for name in (
+    for name in [
         "setup.cfg",
         "pyproject.toml",
         "README.md",
         "LICENSE",
         "Makefile",
         "constraints.txt",
-    ):
+    ]:
         (folder / name).write_bytes((ROOT / name).read_bytes())
     return folder
 
@@ -62,16 +63,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built in a copy of it."""
     source = copy_sources(tmp_path_factory.mktemp("source"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    built = subprocess.run(
-        [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", "."],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if UNREACHED in built.stderr:
-        pytest.skip("no package index is reached, so nothing can be built")
-    assert built.returncode == 0, built.stderr
+    build([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", "."], source)
     (path,) = (source / "dist").iterdir()
     return path
 
@@ -98,10 +90,7 @@ def test_make_installs_a_checkout_that_may_only_be_read(tmp_path: Path) -> None:
     source, venv = copy_sources(tmp_path / "source"), tmp_path / "venv"
     before = {*source.rglob("*")}
     line = ["make", f"VENV={venv}", "PIP=-m pip install -q --no-deps", f"{venv}/.installed-run"]
-    built = subprocess.run(line, cwd=source, capture_output=True, text=True, check=False)
-    if UNREACHED in built.stderr:
-        pytest.skip("no package index is reached, so nothing can be built")
-    assert built.returncode == 0, built.stderr
+    build(line, source)
     assert {*source.rglob("*")} == before
     assert (venv / "bin" / "cepheid").is_file()
 
@@ -112,12 +101,10 @@ def test_it_has_one_name_and_every_file_but_the_weights(wheel: Path) -> None:
         "cepheid",
         f"{wheel.name.partition('-py3')[0]}.dist-info",
     }
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", *ROOMS], capture_output=True, check=False
-    )
+    listed = run_program(["git", "-C", ROOT, "ls-files", "-z", *ROOMS])
     if listed.returncode:
         pytest.skip("this copy of the checkout has no git, which knows the files")
-    tracked = {f"cepheid/{name}" for name in listed.stdout.decode().split("\0") if name}
+    tracked = {f"cepheid/{name}" for name in listed.stdout.split("\0") if name}
     wanted = {name for name in tracked if (ROOT / name.removeprefix("cepheid/")).exists()}
     missing = wanted - set(names)
     assert {Path(name).suffix for name in missing} == {".safetensors"}
@@ -164,14 +151,8 @@ def test_a_benchmark_trains_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
     program = (sys.executable, "-m", "cepheid.tools.cli")
     paths = {"PYTHONPATH": str(tmp_path / "installed")}
-    definitions = tiny.write(
-        tmp_path / "definitions",
-        "galaxy_shape",
-        reachable=True,
-        data=tiny.SIZES,
-        timing=tiny.TIMING,
-        data_digest=None,
-    )
+    sizes: dict[str, Any] = {"data": tiny.SIZES, "timing": tiny.TIMING, "data_digest": None}
+    definitions = tiny.write(tmp_path / "definitions", "galaxy_shape", reachable=True, **sizes)
     small = {**paths, "CEPHEID_BENCHMARKS": str(definitions), "CEPHEID_DATA": "data"}
     settings = [text for each in ("compile=off", "threads=1") for text in ("--set", each)]
     line = ("run", "galaxy_shape", "--scale", "mini", "--runs", "1", "--output", "out", *settings)

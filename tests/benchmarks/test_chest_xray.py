@@ -1,8 +1,6 @@
 """chest_xray: the networks, their given weights, what closed refuses, what is broken."""
 
-import dataclasses
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -13,15 +11,13 @@ from cepheid.benchmarks.chest_xray import broken, pictures, weights
 from cepheid.benchmarks.chest_xray.hyperparameters import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.benchmarks.chest_xray.task import WORKLOAD
-from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs.auroc import METRICS
-from cepheid.reference.run.config import configure
 from cepheid.reference.torch.images import load_given_weights
 from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.data.radiographs import replica
-from tests.tasks import build, create, take_batch, train
+from tests.tasks import build, configure_small, create, take_batch, train
 from tests.test_benchmark_contract import configuration
 
 FULL, MINI = (definition.load("chest_xray", scale) for scale in ("full", "mini"))
@@ -119,14 +115,7 @@ def test_the_last_layer_has_a_rate_of_its_own(data_root: Path) -> None:
 def test_full_scale_trains_on_the_files_as_they_are_distributed(tmp_path: Path) -> None:
     """The network of full scale, on a replica of the data; weights must be given."""
     replica.write_replica(tmp_path)
-    data = {**FULL.data, "train_samples": 4, "evaluation_samples": 3}
-    model = {**FULL.model, "pixels": 64}
-    chosen = dataclasses.replace(FULL, data=MappingProxyType(data), model=MappingProxyType(model))
-    radiographs.prepare(
-        tmp_path / radiographs.parameters_of(data).folder_name, replica.PARAMETERS, processes=1
-    )
-    settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
-    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    config = configure_small(FULL, tmp_path, "global_batch_size=4", samples=(4, 3), pixels=64)
     task = create(config)
     task.build()
     with pytest.raises(UserError, match=r"densenet121-a639ec97\.pth: the training starts from"):

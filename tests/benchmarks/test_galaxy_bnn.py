@@ -91,17 +91,11 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
         assert chosen.hyperparameters["kl_divided_by_samples"].is_constant
 
 
-def test_without_noise_the_network_is_the_deterministic_one() -> None:
+def test_the_network_is_the_deterministic_one_of_the_weights_that_are_drawn() -> None:
     deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     stamps = torch.randn(3, 6, 16, 16)
     network = bayesian().eval()
     torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
-
-
-def test_a_draw_is_the_weight_that_the_layers_use() -> None:
-    network = bayesian().eval()
-    WeightNoise(network).draw(1, "test")
-    deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     matrices = [parameter for parameter in deterministic.parameters() if parameter.ndim in (2, 4)]
     for matrix, (mean, posterior) in zip(matrices, iterate_gaussian_weights(network), strict=True):
         matrix.data.copy_(mean + posterior.scale * posterior.noise)

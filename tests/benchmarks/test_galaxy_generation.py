@@ -25,6 +25,7 @@ from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
 from cepheid.tools.audit import remake
+from tests import assert_refused
 from tests.distributed import on_ranks
 from tests.tasks import ALONE, build, create
 from tests.test_benchmark_contract import GENERATION, configuration
@@ -50,12 +51,14 @@ def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
     torch.testing.assert_close(images, again, rtol=1e-3, atol=1e-4)
 
 
-def test_any_accelerator_decodes_as_many_together(config: RunConfig) -> None:
+def test_any_accelerator_decodes_as_many_together_and_ranks_divide_them(config: RunConfig) -> None:
     on_meta, on_cpu = (
         task.GalaxyGeneration(config, TorchRanks(0, 1, torch.device(kind)))
         for kind in ("meta", "cpu")
     )
     assert on_meta.decoded_together > on_cpu.decoded_together
+    with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
+        task.GalaxyGeneration(config, TorchRanks(4, 5, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("asked", ["auto", "3"])
@@ -81,18 +84,15 @@ def test_parts_that_are_decoded_at_once_make_the_same_images(
     torch.testing.assert_close(at_once, in_turn, rtol=1e-3, atol=1e-4)
 
 
-def test_results_without_parts_at_once_decode_in_turn(config: RunConfig) -> None:
+def test_results_without_parts_at_once_decode_in_turn_and_cpp_draws_the_same(
+    config: RunConfig,
+) -> None:
     earlier = dataclasses.replace(config.execution, own={})
     made = task.GalaxyGeneration(dataclasses.replace(config, execution=earlier), ALONE)
     made.build()
     made.warm_up(1)
     assert made.parts_at_once == 1
     assert made.execution.own == {}
-
-
-def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
-    made = task.GalaxyGeneration(config, ALONE)
-    made.build()
     eager = made.sample(12, 0)
     try:
         native = made.native_sampler(made.draw_noise("generated images", 12, 0))
@@ -115,8 +115,7 @@ def test_compiling_that_fails_is_told_or_refused(
     assert made.sampling_note == "torch"
     insisting = dataclasses.replace(config, execution=Execution("fp32", "on", "1"))
     made = task.GalaxyGeneration(insisting, ALONE)
-    with pytest.raises(UserError, match="compile=off runs without"):
-        made.build()
+    assert_refused("compile=off runs without", made.build)
 
 
 @pytest.mark.parametrize("largest", [0.0, 10.0])
@@ -193,8 +192,7 @@ def test_a_training_for_weights_goes_on_where_it_was_interrupted(
     with pytest.raises(UserError, match=r"or with another --set; fix: move it away"):
         training.main([*arguments, str(states), "--set", "opt_base_learning_rate=1e-3"])
     checkpoint.save(kept, {**checkpoint.load(kept), "definition_digest": "0"})
-    with pytest.raises(UserError, match=r"by another definition or"):
-        training.main([*arguments, str(states)])
+    assert_refused(r"by another definition or", training.main, [*arguments, str(states)])
 
 
 def test_a_training_for_weights_takes_settings_of_galaxy_vae() -> None:
@@ -210,16 +208,13 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
-    with pytest.raises(UserError, match="missing"):
-        weights.read_published(config)
+    assert_refused("missing", weights.read_published, config)
     assert weights.read_or_make(config).digest == weights_file.UNTRAINED
     weights_file.find_path("mini").write_bytes(b"no weights")
-    with pytest.raises(UserError, match="T25"):
-        weights.read_or_make(config)
+    assert_refused("T25", weights.read_or_make, config)
     with pytest.raises(UserError, match="not a safetensors file"):
         weights.read_published(dataclasses.replace(config, division="open"))
-    with pytest.raises(UserError, match="give one of galaxy_vae"):
-        weights.select_parts({"trunk.weight": torch.zeros(1)})
+    assert_refused("give one of galaxy_vae", weights.select_parts, {"trunk.weight": torch.zeros(1)})
 
 
 def test_weights_of_another_network_are_refused(
@@ -233,19 +228,13 @@ def test_weights_of_another_network_are_refused(
     )
     with pytest.raises(UserError, match=r"of another network: of decoder\..* same scale"):
         task.GalaxyGeneration(full, ALONE)
-    with pytest.raises(UserError, match="restore it, as with `git checkout`"):
-        task.GalaxyGeneration(config, ALONE)
+    assert_refused("restore it, as with `git checkout`", task.GalaxyGeneration, config, ALONE)
     state = load(published)
     with pytest.raises(UserError, match="--scale full: these are weights of another network"):
         weights.write_weights("full", state)
     assert weights_file.find_path("full").read_bytes() == published
     weights.write_weights("mini", state, "float16")
     assert weights_file.find_path("mini").is_file()
-
-
-def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> None:
-    with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
-        task.GalaxyGeneration(config, TorchRanks(4, 5, torch.device("cpu")))
 
 
 def _generate_on_this_rank(data_root: Path) -> tuple[list[Any], Mapping[str, float], Any]:

@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from cepheid.benchmarks.galaxy_shape import model
 from cepheid.benchmarks.galaxy_shape.broken import average_quarter_turns
-from cepheid.benchmarks.galaxy_shape.model import (
-    PReLU,
-    SamePaddedConv2d,
-    ShapeNetwork,
-    asinh,
-    negative_log_likelihood,
-    sum_metrics,
-    whiten,
-)
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.galaxies.stamps import crop_middle, reorient
@@ -33,7 +25,7 @@ MAKE_NORM = partial(GroupBatchNorm2d, **NORM)
 
 
 def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
-    convolution = SamePaddedConv2d(1, 1, stride=2)
+    convolution = model.SamePaddedConv2d(1, 1, stride=2)
     torch.nn.init.zeros_(convolution.weight)
     with torch.no_grad():
         convolution.weight[0, 0, 2, 2] = 1  # picks the lower right pixel of each window
@@ -45,7 +37,7 @@ def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -> None:
-    ours = ShapeNetwork(**FULL, targets=2, prelu="position", make_norm=MAKE_NORM)
+    ours = model.ShapeNetwork(**FULL, targets=2, prelu="position", make_norm=MAKE_NORM)
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # slopes and biases start at 0
     ours.head.weight.data *= 0.1  # no posterior so narrow that its likelihood is all rounding
@@ -56,7 +48,7 @@ def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -
     for network, images in ((ours, stamps.flip(2, 3)), (plain, stamps)):
         network.train(training)
         mean, scale = network(images)
-        loss = negative_log_likelihood(mean, scale, labels).mean()
+        loss = model.negative_log_likelihood(mean, scale, labels).mean()
         loss.backward()
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -75,12 +67,12 @@ def gradients_of(network: Any) -> list[Any]:
 
 def test_asinh_equals_torchs() -> None:
     values = torch.tensor([0.0, -0.0, 1e-30, -1e-5, 0.3, -1, 20, -65504, 1e9])
-    torch.testing.assert_close(asinh(values), torch.asinh(values), rtol=3e-7, atol=0)
-    assert asinh(values).signbit().tolist() == values.signbit().tolist()
+    torch.testing.assert_close(model.asinh(values), torch.asinh(values), rtol=3e-7, atol=0)
+    assert model.asinh(values).signbit().tolist() == values.signbit().tolist()
 
 
 def test_prelu_has_one_slope_per_position() -> None:
-    layer = PReLU(2, 3, "position")
+    layer = model.PReLU(2, 3, "position")
     assert layer.slope.shape == (3, 3, 2)
     image = torch.full((1, 2, 3, 3), -2.0)
     assert layer(image).abs().sum() == 0  # starts at 0
@@ -90,7 +82,7 @@ def test_prelu_has_one_slope_per_position() -> None:
 
 
 def test_initialisation_is_glorot_uniform() -> None:
-    convolution = SamePaddedConv2d(64, 64, stride=1)
+    convolution = model.SamePaddedConv2d(64, 64, stride=1)
     bound = math.sqrt(6 / (64 * 9 + 64 * 9))
     assert convolution.weight.abs().max() <= bound
     assert convolution.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
@@ -98,28 +90,22 @@ def test_initialisation_is_glorot_uniform() -> None:
     assert convolution.bias.abs().sum() == 0
 
 
-def test_likelihood_equals_torchs() -> None:
+def test_likelihood_is_torchs_whitening_its_inverse_and_coverage_calibrated() -> None:
     mean, labels = torch.randn(5, 3), torch.randn(5, 3)
     scale = torch.tril(torch.randn(5, 3, 3))
     scale.diagonal(dim1=1, dim2=2).abs_().add_(0.1)
     expected = -torch.distributions.MultivariateNormal(mean, scale_tril=scale).log_prob(labels)
-    torch.testing.assert_close(negative_log_likelihood(mean, scale, labels), expected)
-
-
-def test_coverage_of_a_calibrated_posterior() -> None:
-    scale = torch.tensor([[0.3, 0.0], [0.2, 0.1]]).expand(200_000, 2, 2)
-    labels = (scale @ torch.randn(200_000, 2, 1)).squeeze(2)
-    sums = sum_metrics(torch.zeros_like(labels), scale, labels) / len(labels)
-    assert sums[2].item() == pytest.approx(0.68, abs=0.005)
-    assert sums[3].item() == pytest.approx(0.95, abs=0.005)
-    assert set(RADIUS_SQUARED) == {"coverage_68", "coverage_95"}
-
-
-def test_whitening_inverts_the_scale() -> None:
+    torch.testing.assert_close(model.negative_log_likelihood(mean, scale, labels), expected)
     scale = torch.tril(torch.rand(4, 3, 3)) + torch.eye(3)
     white = torch.randn(4, 3)
     labels = (scale @ white.unsqueeze(2)).squeeze(2)
-    torch.testing.assert_close(whiten(torch.zeros(4, 3), scale, labels), white)
+    torch.testing.assert_close(model.whiten(torch.zeros(4, 3), scale, labels), white)
+    scale = torch.tensor([[0.3, 0.0], [0.2, 0.1]]).expand(200_000, 2, 2)
+    labels = (scale @ torch.randn(200_000, 2, 1)).squeeze(2)
+    sums = model.sum_metrics(torch.zeros_like(labels), scale, labels) / len(labels)
+    assert sums[2].item() == pytest.approx(0.68, abs=0.005)
+    assert sums[3].item() == pytest.approx(0.95, abs=0.005)
+    assert set(RADIUS_SQUARED) == {"coverage_68", "coverage_95"}
 
 
 @pytest.mark.parametrize("code", range(8))
@@ -158,16 +144,13 @@ def test_a_symmetrised_stamp_has_no_orientation() -> None:
 
 
 @pytest.mark.parametrize(("width", "pixels"), [(64, 32), (64, 64), (7, 3)])
-def test_the_middle_of_a_stamp_stays_in_the_middle(width: int, pixels: int) -> None:
+def test_the_middle_of_a_stamp_stays_in_the_middle_and_is_a_view(width: int, pixels: int) -> None:
     axis = np.arange(width) - (width - 1) / 2
     images = np.broadcast_to(axis, (2, 6, width, width))
     kept = crop_middle(images, pixels)
     assert kept.shape == (2, 6, pixels, pixels)
     assert np.array_equal(kept[0, 0, 0], np.arange(pixels) - (pixels - 1) / 2)
     assert np.array_equal(crop_middle(images.swapaxes(2, 3), pixels)[1, 5, :, 0], kept[0, 0, 0])
-
-
-def test_the_middle_of_a_stamp_is_a_view() -> None:
     images = np.zeros((1, 1, 4, 4))
     crop_middle(images, 2)[...] = 1
     assert images.sum() == 4

@@ -195,19 +195,22 @@ def test_errors_cover_the_truth_as_often_as_they_say() -> None:
         assert np.mean(within < 2) == pytest.approx(0.954, abs=4 * 0.009), name
 
 
-def test_standard_error_of_a_mean_is_its_jackknife() -> None:
+def test_errors_of_means_ratios_and_root_mean_squares_are_those_of_many_draws() -> None:
     values = np.random.default_rng(2).exponential(size=50)
     without = np.array([np.delete(values, i).mean() for i in range(50)])
     jackknife = math.sqrt(49 / 50 * ((without - without.mean()) ** 2).sum())
     assert science.average(values).error == pytest.approx(jackknife)
-
-
-def test_error_of_a_ratio() -> None:
     random = np.random.default_rng(3)
     above, below = random.normal(3, 0.02, 100_000), random.normal(2, 0.03, 100_000)
     ratio = science.divide(Measurement(3, 0.02), Measurement(2, 0.03))
     assert ratio.value == 1.5
     assert ratio.error == pytest.approx((above / below).std(), rel=0.02)
+    random = np.random.default_rng(6)
+    pulls = []
+    for _ in range(400):
+        found = science.root_mean_square(random.normal(0, 0.1, (300, 2)))
+        pulls.append((found.value - 0.1) / found.error)
+    assert np.mean(np.abs(pulls) < 1) == pytest.approx(0.683, abs=4 * 0.023)
 
 
 # Errors by bin ------------------------------------------------------------------------------------
@@ -243,15 +246,6 @@ def test_radius_is_that_of_the_whole_covariance() -> None:
     for metric, share in (("coverage_68", 0.68), ("coverage_95", 0.95)):
         inside = (radius_squared < RADIUS_SQUARED[metric]).mean()
         assert inside == pytest.approx(share, abs=0.006)
-
-
-def test_errors_of_the_root_mean_square_cover() -> None:
-    random = np.random.default_rng(6)
-    pulls = []
-    for _ in range(400):
-        found = science.root_mean_square(random.normal(0, 0.1, (300, 2)))
-        pulls.append((found.value - 0.1) / found.error)
-    assert np.mean(np.abs(pulls) < 1) == pytest.approx(0.683, abs=4 * 0.023)
 
 
 # The noise ----------------------------------------------------------------------------------------

@@ -111,7 +111,9 @@ def test_the_papers_figure_2_can_be_measured(data_root: Path) -> None:
     assert point.implementation["framework"] == backend.FRAMEWORK
 
 
-def test_reading_ahead_yields_the_batches_of_a_run_in_their_order(data_root: Path) -> None:
+def test_reading_ahead_yields_the_batches_of_a_run_in_their_order_or_its_error(
+    data_root: Path,
+) -> None:
     made = shape_task.create(configure_keras("galaxy_shape", data_root), make_alone())
     made.open_data()
     size = made.config.global_batch_size
@@ -121,8 +123,6 @@ def test_reading_ahead_yields_the_batches_of_a_run_in_their_order(data_root: Pat
         for value, expected in zip(batch, made.read_batch(first), strict=True):
             np.testing.assert_array_equal(backend.read(value), expected)
 
-
-def test_an_error_while_data_are_read_ahead_reaches_the_run_as_it_is() -> None:
     def read_batch(first: int) -> tuple[np.ndarray, ...]:
         if first == 6:
             raise UserError("stamps.bin is too short")

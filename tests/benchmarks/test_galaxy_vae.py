@@ -47,12 +47,14 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def test_published_parameter_counts() -> None:
+def test_parameters_are_the_published_ones_and_the_flow_starts_as_the_identity() -> None:
     model = make_vae(FULL)
     moving_statistics = sum(buffer.numel() for buffer in model.encoder.buffers())
     assert count(model.encoder) + moving_statistics == 2_545_880
     assert count(model.decoder) == 3_319_942
     assert count(model.flow) == 725_504
+    noise = 30 * torch.randn(4, 32)  # far out, where a flow of random weights overflows
+    torch.testing.assert_close(make_vae(FULL).flow.sample(noise), noise.flip(-1))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -78,13 +80,10 @@ def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> No
     assert_same_gradients(plain, turned)
 
 
-def test_fluxes_are_scaled_as_published() -> None:
+def test_fluxes_are_scaled_as_published_and_come_back_from_logits() -> None:
     images = torch.tensor([-0.5, 0.0, 1e-3, 2.0, 300.0]).view(1, 1, 5)
     scaled = FluxScaling(dataclasses.replace(FULL, mean_maxima=(12.5,)))(images)
     torch.testing.assert_close(scaled, torch.tanh(torch.asinh(images / 5)))
-
-
-def test_fluxes_come_back_from_logits() -> None:
     # From 1e-4 of the sky noise to the brightest pixel there is, in the faintest band.
     images = torch.logspace(-4, 2, 13).view(1, 1, 13)
     scaling = FluxScaling(dataclasses.replace(FULL, mean_maxima=(1.59,)))
@@ -110,11 +109,6 @@ def test_reconstruction_loss_is_least_at_the_image() -> None:
     entropy = torch.distributions.Bernoulli(scaled).entropy().sum((1, 2, 3))
     torch.testing.assert_close(least, entropy)
     assert (reconstruction_loss(logits + 0.1, scaled) > least).all()
-
-
-def test_the_flow_starts_as_the_identity_but_for_its_seven_reversals() -> None:
-    noise = 30 * torch.randn(4, 32)  # far out, where a flow of random weights overflows
-    torch.testing.assert_close(make_vae(FULL).flow.sample(noise), noise.flip(-1))
 
 
 def test_signals_keep_their_size_at_first() -> None:
@@ -160,25 +154,19 @@ def test_properties_in_torch_are_those_in_numpy() -> None:
     )
 
 
-def test_a_round_galaxy_is_measured_as_the_window_says() -> None:
+def test_properties_are_those_of_the_window_the_bands_and_the_frame_of_the_data() -> None:
     found = name_properties(gaussian_galaxy())
     window, sigma = properties.WINDOW_SIGMA_ARCSEC**2, 0.6**2
     assert found["size_arcsec"] == pytest.approx((sigma * window / (sigma + window)) ** 0.5, 1e-4)
     seen = 4e3 * window / (sigma + window)  # r is the third band
     assert found["magnitude"] == pytest.approx(-2.5 * np.log10(seen), abs=1e-4)
     assert (found["e1"], found["e2"]) == pytest.approx((0, 0), abs=1e-5)
-
-
-def test_colours_do_not_depend_on_shape_or_flux() -> None:
     expected = 2.5 * np.log10(2)
     for galaxy in (gaussian_galaxy(), gaussian_galaxy(e1=0.4, e2=-0.2, sigma=0.9, flux=3.0)):
         found = name_properties(galaxy)
         assert [found[f"{a}_{b}"] for a, b in ("ug", "gr", "ri", "iz", "zy")] == pytest.approx(
             [expected] * 5, abs=1e-4
         )
-
-
-def test_ellipticity_has_the_frame_of_the_data() -> None:
     along_x, along_diagonal = (
         name_properties(gaussian_galaxy(e1=0.3)),
         name_properties(gaussian_galaxy(e2=0.3)),
@@ -186,27 +174,18 @@ def test_ellipticity_has_the_frame_of_the_data() -> None:
     assert along_x["e1"] > 0.2
     assert along_x["e2"] == pytest.approx(0, abs=1e-5)
     assert along_diagonal["e2"] == pytest.approx(along_x["e1"], rel=0.01)
-
-
-def test_a_galaxy_off_the_centre_keeps_its_shape() -> None:
     assert name_properties(gaussian_galaxy(e1=0.3, offset=0.1))["e1"] == pytest.approx(
         name_properties(gaussian_galaxy(e1=0.3))["e1"], rel=1e-3
     )
-
-
-def test_an_empty_image_has_finite_properties() -> None:
     assert np.isfinite(properties.measure(np.zeros((1, 6, 64, 64)), BANDS, 0.2)).all()
 
 
-def test_wasserstein_equals_scipys() -> None:
+def test_distances_are_scipys_and_in_standard_deviations() -> None:
     scipy_stats = pytest.importorskip("scipy.stats")
     random = np.random.default_rng(0)
     first, second = random.normal(size=300), random.normal(0.3, 1.4, size=211)
     expected = scipy_stats.wasserstein_distance(first, second)
     assert properties.wasserstein(first, second) == pytest.approx(expected)
-
-
-def test_a_shift_is_a_distance_in_standard_deviations() -> None:
     real = np.random.default_rng(0).normal(0, 3, size=(500, 9))
     distances = properties.compute_distances(real + 0.6, real, BANDS)
     assert distances["z_y"] == pytest.approx(0.6 / real[:, -1].std())
@@ -216,7 +195,7 @@ def test_a_shift_is_a_distance_in_standard_deviations() -> None:
 # Quality ------------------------------------------------------------------------------------------
 
 
-def test_explained_signal() -> None:
+def test_explained_signal_and_the_gain_of_the_right_gaussian_which_is_zero() -> None:
     signals = np.array([1e6, 1e4, 1.0])
     assert quality.explained_signal(np.zeros(3), signals, 32) == 1
     assert quality.explained_signal(signals, signals, 32) == pytest.approx(0)
@@ -226,9 +205,6 @@ def test_explained_signal() -> None:
     # One galaxy of a million times its flux is one that is not explained, and no more than that.
     errors = np.array([1e18, 0.0, 0.0])
     assert quality.explained_signal(errors, signals, 32) == pytest.approx(0.5, abs=0.02)
-
-
-def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
     mean = torch.randn(4000, 4) @ torch.randn(4, 4)
     scale = torch.full_like(mean, 0.3)
     covariance = mean.T.cov(correction=0) + 0.09 * torch.eye(4)
@@ -241,13 +217,9 @@ def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
     )
 
 
-def test_what_overflows_is_finite() -> None:
+def test_what_overflows_is_finite_and_gradients_that_do_become_zero() -> None:
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     assert cut_off_overflow(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
-
-
-def test_gradients_that_overflow_become_zero_and_the_others_stay() -> None:
-    """Whatever the order of their memory: that of convolutions is channels last."""
     convolution, bias = nn.Parameter(torch.zeros(2, 3, 2, 2)), nn.Parameter(torch.zeros(5))
     convolution.grad = torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last)
     bias.grad = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 2.0])
@@ -255,8 +227,8 @@ def test_gradients_that_overflow_become_zero_and_the_others_stay() -> None:
     kept = convolution.grad.clone()
     unused = nn.Parameter(torch.zeros(1))
     groups: list[dict[str, Any]] = [{"params": [convolution, unused, bias]}, {"params": [unused]}]
-    values = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
-    shape: Any = SimpleNamespace(values=values)
+    settings = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
+    shape: Any = SimpleNamespace(values=settings)
     prepare_update(shape, Update(8, groups, lambda *limits: None))
     assert torch.equal(convolution.grad, kept.nan_to_num(0, 0, 0))
     assert bias.grad.tolist() == [1, 0, 0, 0, 2]

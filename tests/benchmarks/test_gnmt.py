@@ -24,16 +24,8 @@ from cepheid.reference.torch.translation.beam_search import shift
 from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from tests import tasks
 from tests.reference.torch.translation.slow_search import draw_sentences
-from tests.tasks import (
-    EVALUATION,
-    build,
-    build_and_train,
-    configure_small,
-    create,
-    make_subject,
-    run_backward,
-)
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
@@ -155,11 +147,11 @@ def test_input_feeding_feeds_the_last_answer() -> None:
 def small_config(data_root: Path, *overrides: str) -> RunConfig:
     chosen = add_switches(MINI, {"recurrent": get_args(Form)})  # as its study does
     settings = ("global_batch_size=16", *overrides)
-    return configure_small(chosen, data_root, *settings, samples=(TRAIN, EVALUATION))
+    return tasks.configure_small(chosen, data_root, *settings, samples=(TRAIN, tasks.EVALUATION))
 
 
 def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path) -> None:
-    task = build(small_config(data_root, "pass_tokens=512"))
+    task = tasks.build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
     with torch.no_grad():
         total = 0.0
@@ -173,8 +165,8 @@ def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path
 
 
 def test_gradients_are_clipped_together(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    run_backward(task)
+    task = tasks.build(small_config(data_root))
+    tasks.run_backward(task)
     parameters = list(task.model.parameters())
     before = [p.grad.clone() for p in parameters if p.grad is not None]
     norm = float(torch.stack([one.norm() for one in before]).norm())
@@ -187,16 +179,13 @@ def test_gradients_are_clipped_together(data_root: Path) -> None:
         assert torch.allclose(parameter.grad, one * 5 / norm, rtol=1e-4)
 
 
-def test_learning_rates_are_those_of_the_reference() -> None:
+def test_learning_rates_are_those_of_the_reference_and_stay_without_an_interval() -> None:
     """NVIDIA's at batch 2,048: 200 steps, decays at 6,453 and after each 809 steps more."""
     values = read_shape(configure(FULL)).values
     steps = (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5)
     found = [compute_rate(values, 2048 * (step + 1)) / 2e-3 for step in steps]
     expected = [0.01 ** (199 / 200), 0.1, 1, 1, 0.5, 0.5, 0.25, 0.0625, 0.0625]
     assert found == pytest.approx(expected)
-
-
-def test_without_an_interval_the_rate_stays() -> None:
     rate = exponential_warmup_then_steps(
         10**6, peak=2.0, warmup_samples=0, remain_samples=9, interval_samples=0, factor=0.5,
         decays=4,
@@ -206,7 +195,7 @@ def test_without_an_interval_the_rate_stays() -> None:
 
 def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
     """Other targets change the loss, which is computed with them, and no translation."""
-    task = build_and_train(small_config(data_root), samples=32)
+    task = tasks.build_and_train(small_config(data_root), samples=32)
     sources = [piece.inputs for piece in task.next_pieces()]
     first, before, pairs = list(map(task.predict, sources)), task.evaluate(), task.data.pairs
     values = pairs.target.values.copy()
@@ -221,7 +210,7 @@ def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
 @pytest.mark.parametrize("form", ["hoisted", "plain"])
 def test_forms_lead_to_the_same_weights(data_root: Path, form: str) -> None:
     usual, other = (
-        build_and_train(small_config(data_root, f"recurrent={kind}"), samples=32)
+        tasks.build_and_train(small_config(data_root, f"recurrent={kind}"), samples=32)
         for kind in ("library", form)
     )
     for name, weights in usual.model.state_dict().items():
@@ -237,12 +226,12 @@ def test_forms_lead_to_the_same_weights(data_root: Path, form: str) -> None:
 )
 def test_hosts_that_make_no_sense(data_root: Path, overrides: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        create(small_config(data_root, *overrides))
+        tasks.create(small_config(data_root, *overrides))
 
 
 def test_pictures_show_translations_and_progress(data_root: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
-    task = build_and_train(small_config(data_root), samples=32)
+    task = tasks.build_and_train(small_config(data_root), samples=32)
     task.evaluate()
     *alignments, curve = task.pictures().axes
     assert all("reference: " in place.get_title() for place in alignments)
@@ -278,8 +267,8 @@ def test_a_forgetful_decoder_sees_the_last_token_alone() -> None:
 
 def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
     config = small_config(data_root)
-    makes = (create, VARIANTS["reversed_targets"])
-    usual, backwards = (build(config, make=make).data.pairs.target for make in makes)
+    makes = (tasks.create, VARIANTS["reversed_targets"])
+    usual, backwards = (tasks.build(config, make=make).data.pairs.target for make in makes)
     for row in (0, TRAIN - 1):
         *tokens, end = usual.row(row).tolist()
         assert backwards.row(row).tolist() == [*reversed(tokens), end]
@@ -290,8 +279,8 @@ def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
 
 
 def test_what_it_is_timed_against_trains_on_random_batches(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    plain = make_plain_task(make_subject(task.config, task, "global_batch_size=16"))
+    task = tasks.build(small_config(data_root))
+    plain = make_plain_task(tasks.make_subject(task.config, task, "global_batch_size=16"))
     assert plain.data.batches.order.bucketing.input == "random"
     assert isinstance(plain.model, Peer)
     assert plain.step().isfinite()
@@ -302,7 +291,7 @@ def test_speed_of_what_the_paper_did(data_root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(speed, "STEPS", 1)
     monkeypatch.setattr(speed, "BATCHES", 1)
     monkeypatch.setattr(speed, "LAYER_WIDTH", 8)
-    subject = make_subject(small_config(data_root), None, "global_batch_size=16")
+    subject = tasks.make_subject(small_config(data_root), None, "global_batch_size=16")
     own = ("recurrent", "layers", "bucketing", "variants")
     rows = [row for key in own for row in speed.MEASUREMENTS[key](subject).rows]
     assert sum("times as fast" in row.result for row in rows) == 11

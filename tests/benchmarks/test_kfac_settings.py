@@ -19,12 +19,11 @@ from tests.benchmarks.test_kfac import (
     FULL,
     MINI,
     SWITCHES,
+    assert_ranks_equal_one,
     build_task,
     weights_after,
-    weights_on_this_rank,
 )
 from tests.benchmarks.test_kfac_studies import TWO, make_subject
-from tests.distributed import on_ranks
 from tests.tasks import ALONE, create
 
 
@@ -62,30 +61,21 @@ def test_the_fisher_matrix_of_pieces_is_that_of_the_batch(data_root: Path, fishe
     assert not torch.allclose(weights_after(empirical, 1), expected, rtol=1e-3, atol=1e-4)
 
 
+SLOW = [  # seconds each, or on four ranks
+    *((2, fisher) for fisher in ("exact", "gauss_newton")),
+    *((4, fisher) for fisher in ("sampled", "sampled_2", "exact", "gauss_newton")),
+]
+
+
 @pytest.mark.parametrize(
-    "fisher",
-    [
-        "kfac_fisher=sampled_2",  # whose draws belong to samples, not to ranks
-        pytest.param("kfac_fisher=exact", marks=pytest.mark.slow),
-        pytest.param("kfac_fisher=gauss_newton", marks=pytest.mark.slow),
-    ],
+    ("ranks", "fisher"),
+    # Draws of sampled_2 belong to samples, not to ranks.
+    [(2, "sampled_2"), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)],
 )
-def test_two_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
-    _compare_ranks(2, data_root, fisher)
-
-
-@pytest.mark.slow  # on four ranks
-@pytest.mark.parametrize("fisher", ["sampled", "sampled_2", "exact", "gauss_newton"])
-def test_four_ranks_equal_one_with_their_own_fisher_matrix(data_root: Path, fisher: str) -> None:
-    _compare_ranks(4, data_root, f"kfac_fisher={fisher}")
-
-
-def _compare_ranks(count: int, data_root: Path, fisher: str) -> None:
-    build_task(data_root)
-    (alone,) = on_ranks(1, weights_on_this_rank, data_root, fisher)
-    first, *others = on_ranks(count, weights_on_this_rank, data_root, fisher)
-    assert all(other == first for other in others)
-    assert first == pytest.approx(alone, rel=1e-3, abs=1e-4)
+def test_ranks_equal_one_with_their_own_fisher_matrix(
+    ranks: int, fisher: str, data_root: Path
+) -> None:
+    assert_ranks_equal_one(ranks, data_root, f"kfac_fisher={fisher}")
 
 
 @pytest.mark.parametrize(
@@ -143,13 +133,10 @@ def test_no_layer_of_a_network_is_left_out(data_root: Path, network: str) -> Non
     assert not build_task(data_root, f"network={network}").preconditioner.kfac.left_out
 
 
-def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
+def test_formats_are_execution_settings_and_ranks_simulated_in_a_study(data_root: Path) -> None:
     task = build_task(data_root, "kfac_factor_format=float16", "kfac_gradients=bfloat16")
     options = task.preconditioner.options
     assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
-
-
-def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
     settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_factor_format=float16"]
     options = build_task(data_root, *settings).preconditioner.options
     assert (options.simulated_ranks, options.sums) == (4, "as_sent")

@@ -44,6 +44,10 @@ def test_the_costliest_layer_goes_to_the_rank_with_the_least_to_do() -> None:
     assert share_inverses(LAYERS, 4) == [5.0, 3.0, 2.0, 0.0]
 
 
+def test_stale_factors_travel_in_two_levels_as_published() -> None:
+    assert "all_reduce=two_level" in load_costs("kfac", "full").steps[-1].overrides
+
+
 def test_bytes_between_nodes_are_told_apart() -> None:
     sent = {("factors", "node"): 4, ("factors", "between nodes"): 2, ("rescaling", "all"): 1}
     kfac = SimpleNamespace(kfac=SimpleNamespace(bytes_sent=sent))
@@ -55,11 +59,7 @@ def test_bytes_between_nodes_are_told_apart() -> None:
     assert "between nodes" not in describe_sent(Update("", 1, 1, (1, 1), (), {}, counts, (1, 1)))
 
 
-def test_stale_factors_travel_in_two_levels_as_published() -> None:
-    assert "all_reduce=two_level" in load_costs("kfac", "full").steps[-1].overrides
-
-
-def test_each_rung_of_the_ladder_can_be_configured() -> None:
+def test_each_rung_and_each_step_can_be_configured() -> None:
     for chosen in (MINI, FULL):
         costs = load_costs("kfac", chosen.scale)
         rungs, switched = costs.ladder.rungs, add_switches(chosen, costs.switches)
@@ -68,6 +68,11 @@ def test_each_rung_of_the_ladder_can_be_configured() -> None:
         assert {rung.network for rung in rungs} - {""} <= set(NETWORKS)
         settings = zip(configs, rungs, strict=True)
         assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 5
+    for chosen in (FULL, MINI):
+        costs = load_costs("kfac", chosen.scale)
+        for step in (costs.baseline, *costs.steps):
+            compared = add_switches(chosen, costs.switches)
+            configure(compared, division="open", overrides=step.overrides)
 
 
 def test_channels_first_compute_the_same(data_root: Path) -> None:
@@ -157,24 +162,21 @@ def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
     assert "times an update of SGD (" in both.result
 
 
-def test_formats_are_measured_with_k_fac_on_one_rank(data_root: Path) -> None:
-    subject = make_subject(data_root)
-    with pytest.raises(UserError, match=r"opt_preconditioner=none: .*; fix: leave it out"):
-        speed.compare_formats(dataclasses.replace(subject, overrides=["opt_preconditioner=none"]))
-    with pytest.raises(UserError, match="on one rank, and there are 2; fix: start one process"):
-        speed.compare_formats(dataclasses.replace(subject, ranks=TWO))
-
-
-def test_formats_with_fewer_bits_change_the_update_more(
+def test_formats_with_fewer_bits_change_the_update_more_with_k_fac_on_one_rank(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed, "FORMAT_SETTLE_UPDATES", 5)
-    facts = speed.compare_formats(make_subject(data_root)).facts["roundings"]
+    subject = make_subject(data_root)
+    facts = speed.compare_formats(subject).facts["roundings"]
     assert len(facts) == 3 * len(speed.DAMPINGS)
     change = {(each["form"], each["damping"]): each["change"] for each in facts}
     for damping in speed.DAMPINGS:
         assert 0 < change["float21", damping] < change["bfloat16", damping]
     assert change["bfloat16", 1e-2] < change["bfloat16", 1e-6]
+    with pytest.raises(UserError, match=r"opt_preconditioner=none: .*; fix: leave it out"):
+        speed.compare_formats(dataclasses.replace(subject, overrides=["opt_preconditioner=none"]))
+    with pytest.raises(UserError, match="on one rank, and there are 2; fix: start one process"):
+        speed.compare_formats(dataclasses.replace(subject, ranks=TWO))
 
 
 def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
@@ -186,14 +188,6 @@ def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
         return total
 
     assert 8 <= measure_peak_bytes(use) / 2**20 < 8.01
-
-
-def test_the_steps_of_costs_yaml_can_be_configured() -> None:
-    for chosen in (FULL, MINI):
-        costs = load_costs("kfac", chosen.scale)
-        for step in (costs.baseline, *costs.steps):
-            compared = add_switches(chosen, costs.switches)
-            configure(compared, division="open", overrides=step.overrides)
 
 
 def test_both_optimizers_were_tuned_with_as_many_trials() -> None:

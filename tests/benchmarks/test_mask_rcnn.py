@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,17 @@ from cepheid.benchmarks.mask_rcnn import broken
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.task import read_shape
-from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from tests import tasks
 from tests.reference.data.coco import replica
-from tests.tasks import (
-    EVALUATION,
-    TRAIN,
-    build,
-    build_and_train,
-    configure_small,
-    take_batch,
-)
 
 FULL, MINI = (definition.load("mask_rcnn", scale) for scale in ("full", "mini"))
-small_config = partial(configure_small, "mask_rcnn")
+small_config = partial(tasks.configure_small, "mask_rcnn")
 
 
 # Network -----------------------------------------------------------------------------------------
@@ -82,7 +73,7 @@ def test_a_frozen_norm_is_a_batch_norm_in_evaluation() -> None:
 
 
 def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
-    task = build(small_config(data_root))
+    task = tasks.build(small_config(data_root))
     task.step()
     weights, biases = task.optimizer.param_groups
     assert biases["lr"] == 2 * weights["lr"] == 2 * task.shape.values.compute_rate(8)
@@ -117,7 +108,7 @@ def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
 
 
 def test_a_truth_can_be_packed(data_root: Path) -> None:
-    _, targets = take_batch(build(small_config(data_root)))
+    _, targets = tasks.take_batch(tasks.build(small_config(data_root)))
     truth = Truth.unpack(targets)
     assert torch.equal(truth.pack(), targets)
     assert truth.keys.tolist() == list(range(8))
@@ -128,8 +119,8 @@ def test_a_truth_can_be_packed(data_root: Path) -> None:
 
 
 def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    images, targets = take_batch(task)
+    task = tasks.build(small_config(data_root))
+    images, targets = tasks.take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
     _, scores, codes = network.extract(scale_pixels(task.model, images))
     scores, codes = scores + torch.randn_like(scores), codes + torch.randn_like(codes)
@@ -164,7 +155,7 @@ def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
 def say_the_truth(task: Any, shift: float = 0.0) -> Callable[..., Any]:
     """A prediction that knows the objects of the evaluation set; ``shift`` is in pixels."""
     train, images = task.definition.train_samples, task.data.images
-    known = {images.images[train + k].tobytes(): train + k for k in range(EVALUATION)}
+    known = {images.images[train + k].tobytes(): train + k for k in range(tasks.EVALUATION)}
 
     def predict(batch: Tensor, extents: Tensor) -> tuple[Tensor, ...]:
         rows = np.array([known[image.numpy().tobytes()] for image in batch])
@@ -176,7 +167,7 @@ def say_the_truth(task: Any, shift: float = 0.0) -> Callable[..., Any]:
 
 
 def test_who_knows_all_objects_has_a_precision_of_one(data_root: Path) -> None:
-    task = build(small_config(data_root))
+    task = tasks.build(small_config(data_root))
     task.evaluation_batch = 4  # the last batch is filled up with images that do not count
     task.compiled_predict = say_the_truth(task)
     quality = task.evaluate()
@@ -188,7 +179,7 @@ def test_who_knows_all_objects_has_a_precision_of_one(data_root: Path) -> None:
 
 
 def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
-    task = build(small_config(data_root))
+    task = tasks.build(small_config(data_root))
     task.compiled_predict = say_the_truth(task)
     task.evaluate()
     scenes, found, true = np.reshape(task.pictures().axes, (3, -1))
@@ -204,7 +195,7 @@ def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
 def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> None:
     """A narrow network; images, proposals and heads are those of full scale."""
     replica.write_replica(tmp_path)
-    narrow = {
+    narrow: dict[str, Any] = {
         "classes": len(replica.CATEGORIES),
         "pixels": 128,
         "shorter_side": 80,
@@ -218,18 +209,12 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
         "box_unit": 14,
         "most_per_level": [100, 50],
     }
-    parameters = dataclasses.replace(replica.PARAMETERS, masks=True)
-    chosen = dataclasses.replace(
-        FULL,
-        data=MappingProxyType({**FULL.data, **dataclasses.asdict(parameters)}),
-        model=MappingProxyType({**FULL.model, **narrow}),
-    )
-    coco.prepare(tmp_path / coco.parameters_of(chosen.data).folder_name, parameters, processes=1)
-    settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
-    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
-    task = build_and_train(config, samples=4)
+    samples = replica.TRAIN, replica.EVALUATION
+    settings = ("global_batch_size=4",)
+    config = tasks.configure_small(FULL, tmp_path, *settings, samples=samples, **narrow)
+    task = tasks.build_and_train(config, samples=4)
     task.evaluation_batch = 4
-    _, targets = take_batch(task)
+    _, targets = tasks.take_batch(task)
     truth = Truth.unpack(targets)
     assert truth.masks.shape[2:] == (112, 112)
     assert (truth.extents.amin(1) <= 80).all()
@@ -248,22 +233,22 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
 
 def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
-    correct = build(config)
-    images, targets = take_batch(correct)
-    other = build(config, make=broken.VARIANTS["shuffled_targets"])
-    rows = np.arange(TRAIN)
+    correct = tasks.build(config)
+    images, targets = tasks.take_batch(correct)
+    other = tasks.build(config, make=broken.VARIANTS["shuffled_targets"])
+    rows = np.arange(tasks.TRAIN)
     _, labels = other.data.loader.images.read_boxes(rows)
-    true = correct.data.images.labels[:TRAIN]
+    true = correct.data.images.labels[: tasks.TRAIN]
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
     crops = other.data.loader.images.read_mask_crops(rows, 8)
     assert np.array_equal(crops.any((2, 3)), labels > 0)
     boxes = torch.tensor([[[9.0, 9.0, 17.0, 31.0]]])
     maps = [torch.randn(1, 32, 16, 16), torch.randn(1, 32, 8, 8)]
     moved = torch.tensor([[[8.0, 8.0, 16.0, 32.0]]])  # a place is four pixels
-    rounded = build(config, make=broken.VARIANTS["quantized"]).model
+    rounded = tasks.build(config, make=broken.VARIANTS["quantized"]).model
     assert torch.equal(rounded.align(maps, boxes, 5), rounded.align(maps, moved, 5))
     assert not torch.allclose(correct.model.align(maps, boxes, 5), rounded.align(maps, boxes, 5))
-    anywhere: Any = build(config, make=broken.VARIANTS["random_proposals"]).model
+    anywhere: Any = tasks.build(config, make=broken.VARIANTS["random_proposals"]).model
     scores, codes = torch.randn(2, 960), torch.zeros(2, 960, 4)
     drawn, _ = anywhere.propose(scores, codes, torch.full((2, 2), 64.0))
     sides = drawn[..., 2:] - drawn[..., :2]
@@ -271,13 +256,13 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     assert sides.min() >= 8
     assert sides.max() <= 32
     assert not torch.equal(drawn[0], drawn[1])
-    mixed: Any = build(config, make=broken.VARIANTS["shuffled_instances"]).model
+    mixed: Any = tasks.build(config, make=broken.VARIANTS["shuffled_instances"]).model
     *found, samples, losses = correct.model.find(scale_pixels(correct.model, images), targets)
     assert not torch.allclose(
         mixed.learn(found, samples, losses, targets),
         correct.model.learn(found, samples, losses, targets),
     )
     for variant, share in (("box_masks", 1.0), ("elliptic_masks", math.pi / 4)):
-        *_, masks = build(config, make=broken.VARIANTS[variant]).predict(images)
+        *_, masks = tasks.build(config, make=broken.VARIANTS[variant]).predict(images)
         assert masks.mean().item() == pytest.approx(share, abs=0.02)
         assert set(masks.unique().tolist()) <= {0.0, 1.0}

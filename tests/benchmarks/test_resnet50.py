@@ -47,21 +47,21 @@ def _norm(name: str, channels: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (channels,), f"{name}.bias": (channels,)}
 
 
-def test_parameters_are_those_of_torchvision() -> None:
+def test_parameters_and_strides_are_those_of_torchvision_and_blocks_begin_as_shortcuts() -> None:
     with torch.device("meta"):
-        network = ResNet()
+        network: Any = ResNet()
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     assert shapes == list_published_shapes()
     assert sum(p.numel() for p in network.parameters()) == 25_557_032
     exempt = sum(p.numel() for p in network.parameters() if is_exempt(p))
     assert exempt == 2 * 26_560 + 1000
-
-
-def test_the_three_by_three_strides() -> None:
-    with torch.device("meta"):
-        network: Any = ResNet()
     for stage in (network.layer2, network.layer3, network.layer4):
         assert [stage[0].conv1.stride, stage[0].conv2.stride] == [(1, 1), (2, 2)]
+    for architecture in ARCHITECTURES.values():
+        network = ResNet(7, 4, dataclasses.replace(architecture, blocks=(2,)))
+        features = torch.rand(2, network.fc.in_features, 5, 5)
+        blocks: Any = network.layer1
+        assert torch.equal(blocks[1](features), features)
 
 
 def test_basic_blocks_have_torchvisions_names() -> None:
@@ -85,14 +85,6 @@ def test_basic_blocks_have_torchvisions_names() -> None:
     assert not any(name.startswith("layer1.0.downsample") for name, _ in network.named_parameters())
 
 
-def test_blocks_begin_as_their_shortcuts() -> None:
-    for architecture in ARCHITECTURES.values():
-        network = ResNet(7, 4, dataclasses.replace(architecture, blocks=(2,)))
-        features = torch.rand(2, network.fc.in_features, 5, 5)
-        blocks: Any = network.layer1
-        assert torch.equal(blocks[1](features), features)
-
-
 @pytest.mark.parametrize("variant", ["v1_5", "d"])
 @pytest.mark.parametrize("pixels", [32, 33, 40])
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
@@ -111,40 +103,30 @@ def test_pixels_are_scaled_and_stay_channels_last() -> None:
     )
 
 
-def test_the_schedule_of_the_full_scale() -> None:
+def test_the_schedule_of_the_full_scale_its_warm_up_and_its_evaluations() -> None:
     schedule = make_schedule(configure(FULL))
     epoch = FULL.train_samples
     rates = [schedule.rate(epoch * at) for at in (1, 2, 37)]
     assert rates == pytest.approx([5.5, 11.0, 1e-4])
     half = schedule.rate(epoch * (2 + 37) // 2)
     assert half == pytest.approx(1e-4 + (11.0 - 1e-4) / 4, rel=1e-4)
-
-
-def test_linear_scaling_begins_the_warm_up_at_the_unscaled_rate() -> None:
     config = configure(
         FULL, overrides=["opt_base_learning_rate=0.1", "opt_learning_rate_for_batch=256"]
     )
     schedule = make_schedule(config)
     assert schedule.start == 0.1
     assert schedule.peak == pytest.approx(1.25)
-
-
-def test_evaluation_every_four_epochs_with_an_offset() -> None:
-    epoch = FULL.train_samples
     for offset, epochs in ((0, [4, 8, 12]), (3, [3, 7, 11])):
         ends = [block.samples / epoch for block in FULL.schedule(3200, offset)]
         assert ends[:3] == pytest.approx(epochs, abs=3200 / epoch)
 
 
-def test_open_allows_other_values_but_no_other_cadence() -> None:
+def test_open_allows_other_values_but_no_other_cadence_or_optimizer(tmp_path: Path) -> None:
     overrides = ["opt_momentum=0.929", "opt_momentum_form=unscaled", "model_variant=d"]
     values = configure(FULL, division="open", overrides=overrides).hyperparameters
     assert values["opt_momentum"] == 0.929
     with pytest.raises(UserError, match="both divisions"):
         configure(FULL, division="open", overrides=["eval_offset_epochs=5"])
-
-
-def test_an_optimizer_without_code_is_refused_in_open_too(tmp_path: Path) -> None:
     config = configure(FULL, division="open", overrides=["opt_name=adam"], data_root=tmp_path)
     with pytest.raises(UserError, match="sgd, lars"):
         create(config)

@@ -10,8 +10,7 @@ import torch
 from cepheid.reference.run.checkpoint import parse_weights, read_given_file
 from cepheid.reference.run.config import configure as configure_run
 from cepheid.rules import definition
-from cepheid.rules.errors import UserError
-from tests import tasks
+from tests import assert_refused, tasks
 from tests.reference import Later
 from tests.test_benchmark_contract import configuration
 from tests.test_keras_contract import backend, configure, make_alone
@@ -56,16 +55,12 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
 
 def test_keras_refuses_what_it_does_not_have(data_root: Path, tmp_path: Path) -> None:
     config = configuration("chest_xray", data_root, "model_bn_span=4")
-    with pytest.raises(UserError, match="run with --framework torch"):
-        keras_task.create(config, make_alone())
+    assert_refused("run with --framework torch", keras_task.create, config, make_alone())
     path = tmp_path / "given.safetensors"
-    with pytest.raises(UserError, match="cannot be read"):
-        read_given_file(path, "unconfirmed")
+    assert_refused("cannot be read", read_given_file, path, "unconfirmed")
     path.write_bytes(b"12345678{")
-    with pytest.raises(UserError, match="its SHA-256 is"):
-        read_given_file(path, "0000")
-    with pytest.raises(UserError, match="not a file of weights"):
-        parse_weights(path, path.read_bytes())
+    assert_refused("its SHA-256 is", read_given_file, path, "0000")
+    assert_refused("not a file of weights", parse_weights, path, path.read_bytes())
 
 
 @pytest.mark.slow  # Keras traces the network for half a minute
@@ -116,5 +111,4 @@ def test_resnet50_in_keras_refuses_what_it_does_not_have(data_root: Path) -> Non
     for setting in ("model_bn_span=4", "model_variant=d"):
         chosen = definition.load("resnet50", "mini")
         config = configure_run(chosen, division="open", overrides=[setting])
-        with pytest.raises(UserError, match="run with --framework torch"):
-            resnet50_task.create(config, make_alone())
+        assert_refused("run with --framework torch", resnet50_task.create, config, make_alone())

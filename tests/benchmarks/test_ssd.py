@@ -1,10 +1,8 @@
 """ssd: the network, its schedule, what it finds and refuses; the contract tests have the rest."""
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from cepheid.benchmarks.ssd import broken, pictures
 from cepheid.benchmarks.ssd import task as ssd
 from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
 from cepheid.benchmarks.ssd.task import Objects, match
-from cepheid.reference.data import coco
 from cepheid.reference.data.scenes import make_truth
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.default_boxes import Level, encode, make_default_boxes
@@ -93,7 +90,7 @@ def rate_at(samples: float, *overrides: str) -> float:
     return float(values.compute_rate(round(samples)))
 
 
-def test_the_schedule_of_the_full_scale() -> None:
+def test_the_schedule_and_the_evaluations_of_the_full_scale() -> None:
     batch = 896
     rates = [rate_at(batch * step) for step in (1, 325, 650, 651)]
     assert rates == pytest.approx([0.09 / 650, 0.045, 0.09, 0.09])
@@ -105,9 +102,6 @@ def test_the_schedule_of_the_full_scale() -> None:
     # The MLPerf reference: base - (steps left) × base / (steps × 2 ** factor).
     half = rate_at(batch * 100, "opt_learning_rate_warmup_factor=1")
     assert half == pytest.approx(0.09 - 550 * 0.09 / (650 * 2))
-
-
-def test_the_full_scale_is_evaluated_wherever_the_published_one_was() -> None:
     ends = [block.samples for block in FULL.schedule(32)]
     thousand_steps = (120, 160, 180, 200, 220, 240)
     assert {32_000 * steps for steps in thousand_steps} <= set(ends)
@@ -191,28 +185,23 @@ def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
 def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> None:
     """A narrow network; images, boxes, augmentation and maps are those of full scale."""
     replica.write_replica(tmp_path)
-    narrow = {
+    narrow: dict[str, Any] = {
         "classes": len(replica.CATEGORIES),
         "stem": {"channels": 4, "kernel": 7, "pooled": True},
         "stages": [[4, 1, 1], [8, 1, 2], [8, 1, 1]],
         "extras": [[4, 8, stride, padding] for _, _, stride, padding in FULL.model["extras"]],
     }
-    chosen = dataclasses.replace(
-        FULL,
-        data=MappingProxyType({**FULL.data, **dataclasses.asdict(replica.PARAMETERS)}),
-        model=MappingProxyType({**FULL.model, **narrow}),
+    settings, samples = (
+        ("global_batch_size=4", "model_bn_span=0"),
+        (replica.TRAIN, replica.EVALUATION),
     )
-    coco.prepare(
-        tmp_path / coco.parameters_of(chosen.data).folder_name, replica.PARAMETERS, processes=1
-    )
-    settings = ["global_batch_size=4", "model_bn_span=0", "compile=off", "precision=fp32"]
-    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    config = configure_small(FULL, tmp_path, *settings, samples=samples, **narrow)
     task = build_and_train(config, samples=4)
     assert len(task.model.defaults) == 8732
     assert task.data.loader.variation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
-    assert len(task.data.images.compose_pictures(np.arange(9, 13), chosen.data)) == 4
+    assert len(task.data.images.compose_pictures(np.arange(9, 13), config.definition.data)) == 4
     with pytest.raises(UserError, match=r"resnet34-b627a593\.pth: the training starts from"):
         task.warm_up()
 

@@ -97,10 +97,6 @@ def test_forward_values_are_those_of_torch(norm: Norm) -> None:
     assert torch.allclose(here[is_token], there[is_token], atol=1e-4)
 
 
-def test_the_penalty_is_that_of_the_paper() -> None:
-    assert Search(4, 0.6, 50).penalty(7) == pytest.approx(2**0.6)
-
-
 # The task ----------------------------------------------------------------------------------------
 
 
@@ -132,10 +128,11 @@ def test_with_dropout_a_run_that_goes_on_is_the_run(data_root: Path) -> None:
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
-def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
+def test_the_schedule_and_the_penalty_are_those_of_the_paper() -> None:
     rates = [inverse_square_root(n, peak=2.0, warmup_samples=100) for n in (25, 100, 400)]
     assert rates == pytest.approx([0.5, 2.0, 1.0])
     assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
+    assert Search(4, 0.6, 50).penalty(7) == pytest.approx(2**0.6)
 
 
 def test_what_it_is_timed_against_computes_the_same_sentences_at_once(data_root: Path) -> None:
@@ -167,7 +164,9 @@ def warm_up_task(config: RunConfig) -> tuple[Any, list[Size]]:
     return task, shapes
 
 
-def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: Path) -> None:
+def test_warming_up_computes_a_full_pass_or_share_and_the_longest_evaluation(
+    data_root: Path,
+) -> None:
     task, (*steps, evaluation) = warm_up_task(
         small_config(data_root, "global_batch_size=2048", "pass_tokens=1024")
     )
@@ -176,9 +175,6 @@ def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: P
     task.open_data()
     assert evaluation[0] == task.evaluation_batch
     assert evaluation[1] > task.data.pairs.lengths.max()
-
-
-def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> None:
     _, (*steps, _) = warm_up_task(small_config(data_root, "pass_tokens=32768"))
     assert {count for count, _ in steps} == {16}
 

@@ -12,33 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cepheid.benchmarks.video_prediction import pictures, plain, quality
+from cepheid.benchmarks.video_prediction import model, pictures, plain, quality
 from cepheid.benchmarks.video_prediction.growth import Hyperparameters, Stage
 from cepheid.benchmarks.video_prediction.losses import BOTH
-from cepheid.benchmarks.video_prediction.model import (
-    Critic,
-    Generator,
-    Sizes,
-    compute_penalty,
-    enlarge,
-    mix,
-    show,
-)
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.prepared import prepare
-from tests.tasks import (
-    Make,
-    assert_ranks_agree,
-    build,
-    create,
-    flatten_weights,
-    run_backward,
-    run_step,
-    train,
-)
+from tests import tasks
 
 FULL, MINI = (definition.load("video_prediction", scale) for scale in ("full", "mini"))
 TRAIN, EVALUATION = 16, 4
@@ -52,17 +33,10 @@ def configuration(data_root: Path, *overrides: str, **values: int) -> RunConfig:
         "growth_fading_samples": FADING, "growth_stable_samples": STABLE, **values
     }.items():  # fmt: skip
         hyperparameters[name] = dataclasses.replace(hyperparameters[name], default=value)
-    small = dataclasses.replace(
-        MINI,
-        hyperparameters=MappingProxyType(hyperparameters),
-        model=MappingProxyType({**MINI.model, "widths": [4, 4], "critic_widths": [4, 4]}),
-        data=MappingProxyType(
-            {**MINI.data, "train_samples": TRAIN, "evaluation_samples": EVALUATION}
-        ),
-    )
-    prepare(small.data, data_root)
-    settings = ["precision=fp32", "threads=1", "global_batch_size=8", *overrides]
-    return configure(small, overrides=settings, data_root=data_root, seed=3)
+    chosen = dataclasses.replace(MINI, hyperparameters=MappingProxyType(hyperparameters))
+    settings, samples = ("threads=1", *overrides), (TRAIN, EVALUATION)
+    narrow: dict[str, Any] = {"widths": [4, 4], "critic_widths": [4, 4]}
+    return tasks.configure_small(chosen, data_root, *settings, samples=samples, **narrow)
 
 
 def copy_parameters(network: nn.Module) -> Tensor:
@@ -70,8 +44,8 @@ def copy_parameters(network: nn.Module) -> Tensor:
     return weights
 
 
-def build_to_train(config: RunConfig, make: Make = create) -> Any:
-    task = build(config, make=make)
+def build_to_train(config: RunConfig, make: tasks.Make = tasks.create) -> Any:
+    task = tasks.build(config, make=make)
     task.model.train()
     return task
 
@@ -96,11 +70,11 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("side", PUBLISHED)
 def test_each_stage_has_the_parameters_of_the_published_code(side: int) -> None:
-    sizes, number = Sizes.parse(FULL.model), {4 << k: k for k in range(6)}[side]
+    sizes, number = model.Sizes.parse(FULL.model), {4 << k: k for k in range(6)}[side]
     with torch.device("meta"):
         networks: tuple[nn.Module, nn.Module] = (
-            Generator(sizes, FULL.model["widths"]),
-            Critic(sizes, FULL.model["critic_widths"], span=1),
+            model.Generator(sizes, FULL.model["widths"]),
+            model.Critic(sizes, FULL.model["critic_widths"], span=1),
         )
     for network, frames, published in zip(networks, (6, 12), PUBLISHED[side], strict=True):
         for alpha, expected in zip((1.0, 0.5), published, strict=True):
@@ -131,8 +105,8 @@ def test_stages_follow_from_samples() -> None:
     assert 12 * half == 2_900 * FULL.train_samples  # the epochs of the PRACE guide
 
 
-def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
-    decoder = Generator(Sizes.parse(MINI.model), MINI.model["widths"]).decoder
+def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in_with_its_details() -> None:
+    decoder = model.Generator(model.Sizes.parse(MINI.model), MINI.model["widths"]).decoder
     maps = torch.randn(2, MINI.model["widths"][0], 6, 8, 8)
     old, half, new = (decoder(maps, Stage(1, alpha)) for alpha in (0.0, 0.5, 1.0))
     torch.testing.assert_close(half, (old + new) / 2)
@@ -141,16 +115,13 @@ def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
             parameter.mul_(2)
     torch.testing.assert_close(decoder(maps, Stage(1, 0.0)), old)
     assert not torch.allclose(decoder(maps, Stage(1)), new)
-
-
-def test_details_of_frames_fade_in_too() -> None:
     frames = torch.randn(1, 1, 2, 16, 16)
-    assert torch.equal(show(frames, 16, Stage(1)), frames)
-    coarse = show(frames, 8, Stage(0))
+    assert torch.equal(model.show(frames, 16, Stage(1)), frames)
+    coarse = model.show(frames, 8, Stage(0))
     assert torch.equal(coarse, frames[..., ::2, ::2])
-    torch.testing.assert_close(show(frames, 16, Stage(1, 0.0)), enlarge(coarse, 2))
+    torch.testing.assert_close(model.show(frames, 16, Stage(1, 0.0)), model.enlarge(coarse, 2))
     torch.testing.assert_close(
-        show(frames, 16, Stage(1, 0.25)), 0.75 * enlarge(coarse, 2) + 0.25 * frames
+        model.show(frames, 16, Stage(1, 0.25)), 0.75 * model.enlarge(coarse, 2) + 0.25 * frames
     )
 
 
@@ -167,13 +138,13 @@ def test_a_new_stage_has_a_fresh_optimizer_and_a_lower_rate(data_root: Path) -> 
 
 def test_going_on_after_loading_in_the_middle_of_fading_equals_going_on(data_root: Path) -> None:
     config = configuration(data_root)
-    straight, broken_off, resumed = (build(config) for _ in range(3))
-    train(straight, 32)
-    train(broken_off, 24)
+    straight, broken_off, resumed = (tasks.build(config) for _ in range(3))
+    tasks.train(straight, 32)
+    tasks.train(broken_off, 24)
     assert find_stage(broken_off).is_fading
     resumed.restore(broken_off.state())
-    train(resumed, 32)
-    assert torch.equal(flatten_weights(straight), flatten_weights(resumed))
+    tasks.train(resumed, 32)
+    assert torch.equal(tasks.flatten_weights(straight), tasks.flatten_weights(resumed))
 
 
 def test_all_stages_are_tried_before_the_clock_runs(data_root: Path) -> None:
@@ -207,24 +178,21 @@ def test_a_step_trains_the_critic_then_the_generator_through_it(data_root: Path)
 
 def test_only_layers_to_come_get_no_gradient_but_zero(data_root: Path) -> None:
     task = build_to_train(configuration(data_root))
-    _, gradients = run_step(task)
+    _, gradients = tasks.run_step(task)
     assert gradients.keys() == dict(task.model.named_parameters()).keys()
     for name, gradient in gradients.items():
         is_to_come = ".stages." in name or ".fading." in name or "frames.1." in name
         assert is_to_come == (not gradient.any()), name
 
 
-def test_the_penalty_is_zero_where_slopes_are_one_and_counts_whole_clips() -> None:
+def test_the_penalty_counts_whole_clips_and_a_mixture_has_a_share_for_each() -> None:
     clips = torch.randn(4, 1, 2, 3, 3)
     weights = torch.ones(18) / 18**0.5
     for factor, expected in ((1.0, 0.0), (3.0, 4.0)):
-        found = compute_penalty(lambda x: x.flatten(1) @ (factor * weights), clips)  # noqa: B023
+        found = model.compute_penalty(lambda x: x.flatten(1) @ (factor * weights), clips)  # noqa: B023
         assert float(found) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_mixture_has_one_share_for_each_sample() -> None:
     real, false = torch.zeros(2, 1, 1, 2, 2), torch.ones(2, 1, 1, 2, 2)
-    mixed = mix(real, false, torch.tensor([0.25, 0.5]))
+    mixed = model.mix(real, false, torch.tensor([0.25, 0.5]))
     assert mixed.flatten(1).tolist() == [[0.25] * 4, [0.5] * 4]
 
 
@@ -232,12 +200,12 @@ def test_a_mixture_has_one_share_for_each_sample() -> None:
 def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, samples: int) -> None:
     config = configuration(data_root, gan_penalty_interval_steps=1)
     found = []
-    for make in (create, plain.WORKLOAD):
+    for make in (tasks.create, plain.WORKLOAD):
         task = build_to_train(config, make)
         task.samples = samples
         for network in BOTH:  # as in a step, without its updates
             task.model.next.trained = (network,)
-            error = run_backward(task)
+            error = tasks.run_backward(task)
             parameters = task.model.get_submodule(network).parameters()
             found.append(
                 (error, [each.grad.clone() for each in parameters if each.grad is not None])
@@ -251,13 +219,15 @@ def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, sa
 
 
 def test_two_ranks_grow_as_one_does(data_root: Path) -> None:
-    assert_ranks_agree(2, configuration, data_root, "opt_base_learning_rate=0.002", tolerance=1e-3)
+    tasks.assert_ranks_agree(
+        2, configuration, data_root, "opt_base_learning_rate=0.002", tolerance=1e-3
+    )
 
 
 def test_a_share_that_is_no_multiple_of_the_span_is_refused(data_root: Path) -> None:
     config = configuration(data_root, gan_deviation_span=3)
     with pytest.raises(UserError, match="gan_deviation_span is 3: a rank has 8 samples"):
-        create(config)
+        tasks.create(config)
 
 
 # Quality ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from cepheid.measure.engine.turns import Comparison, time_in_turns
 from cepheid.measure.studies.speed.sharing import predict_bubble
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import make_study_parser
+from tests import assert_refused
 from tests.processes import have_ended, kill_after_a_line, warm_context
 
 COLUMNS = (Column("name", lambda row: row[0]), Column("time, s", lambda row: row[1], "{:.2f}"))
@@ -82,13 +83,15 @@ def test_a_study_prints_writes_and_draws(
     assert figure.read_text() == "2 rows"
 
 
-def test_a_missed_target_is_a_finding_and_an_option_chooses_another_study(
+def test_a_missed_target_is_a_finding_and_a_missing_value_an_empty_cell(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert not run("bad")
     capsys.readouterr()
     assert run("bad", "--other")
     assert capsys.readouterr().out == "the other\n"
+    text = study.format_table(study.Table("", COLUMNS, [("a", None)]))
+    assert text.splitlines()[-1].split() == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -105,14 +108,8 @@ def test_a_missed_target_is_a_finding_and_an_option_chooses_another_study(
 def test_wrong_use_is_refused_before_anything_is_measured(
     arguments: list[object], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        run("a", *arguments)
+    assert_refused(message, run, "a", *arguments)
     assert capsys.readouterr().out == ""
-
-
-def test_a_value_that_is_missing_is_an_empty_cell() -> None:
-    text = study.format_table(study.Table("", COLUMNS, [("a", None)]))
-    assert text.splitlines()[-1].split() == ["a"]
 
 
 # Turns and phases ---------------------------------------------------------------------------------
@@ -193,10 +190,14 @@ def test_a_profile_accounts_for_the_whole_step() -> None:
 # Processes ----------------------------------------------------------------------------------------
 
 
-def test_a_size_has_a_process_of_its_own_and_may_lose_it() -> None:
+def test_sizes_and_ranks_have_processes_of_their_own_and_may_lose_them() -> None:
     assert own_process.run_alone(os.getpid) != os.getpid()
     with pytest.raises(UserError, match=r"was killed; was there enough memory\?"):
         own_process.run_alone(signal.raise_signal, signal.SIGKILL)
+    warm_context()
+    assert own_process.run_on_ranks(1, fail_on_the_last_rank) == 1
+    assert_refused("no room", own_process.run_on_ranks, 2, fail_on_the_last_rank)
+    assert_refused("was killed", own_process.run_on_ranks, 2, partial(os._exit, 3))
 
 
 def _tell_and_sleep() -> None:
@@ -215,15 +216,6 @@ def fail_on_the_last_rank() -> int:
     if os.environ.get("RANK") == "1":
         raise UserError("no room")
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def test_ranks_are_processes_with_places_and_end_together() -> None:
-    warm_context()
-    assert own_process.run_on_ranks(1, fail_on_the_last_rank) == 1
-    with pytest.raises(UserError, match="no room"):
-        own_process.run_on_ranks(2, fail_on_the_last_rank)
-    with pytest.raises(UserError, match="was killed"):
-        own_process.run_on_ranks(2, partial(os._exit, 3))
 
 
 # Memory and pipelines -----------------------------------------------------------------------------

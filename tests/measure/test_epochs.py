@@ -74,7 +74,9 @@ def read_runs(folder: Path, comparison: str = "momentum") -> Any:
     return recorded["mini"][comparison]["runs"]
 
 
-def test_settings_are_compared(training: FakeTraining, tmp_path: Path, capsys: Printed) -> None:
+def test_settings_are_compared_and_drawn_without_curves_where_none_are_kept(
+    training: FakeTraining, tmp_path: Path, capsys: Printed
+) -> None:
     figure = tmp_path / "momentum.png"
     assert compare("--seeds", "1", "2", "--figure", str(figure)) == 0
     assert len(training.runs) == 4
@@ -87,29 +89,29 @@ def test_settings_are_compared(training: FakeTraining, tmp_path: Path, capsys: P
         assert said in printed
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert read_runs(tmp_path)[0]["evaluations"] == [[4.0, POOR], [20.0, GOOD]]
-
-
-def test_a_record_without_evaluations_is_drawn_without_curves(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    compare("--seeds", "1")
     file = tmp_path / "resnet50" / epochs.MEASURED
     document = json.loads(file.read_text())
     for run in document["mini"]["momentum"]["runs"]:
         del run["evaluations"]
     file.write_text(json.dumps(document))
-    figure = tmp_path / "momentum.png"
+    figure.unlink()
     assert compare("--figure", str(figure)) == 0
-    assert len(training.runs) == 2
+    assert len(training.runs) == 4
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_recorded_run_is_not_made_again(training: FakeTraining, capsys: Printed) -> None:
+def test_a_recorded_run_is_not_made_again_unless_its_settings_are_others(
+    training: FakeTraining, capsys: Printed, tmp_path: Path
+) -> None:
     compare("--seeds", "1")
     compare("--seeds", "1", "2")
     assert [training.config.seed for training in training.runs] == [1, 1, 2, 2]
     compare()
     assert len(training.runs) == 4
+    file = tmp_path / "resnet50" / epochs.COMPARISONS
+    file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
+    compare("--seeds", "1", "2")
+    assert [run.variant for run in training.runs[4:]] == ["unscaled", "unscaled"]
 
 
 def test_some_settings_are_trained_alone(training: FakeTraining) -> None:
@@ -133,14 +135,6 @@ def test_commands_that_run_together_lose_no_run(training: FakeTraining, tmp_path
         list(pool.map(keep, range(24)))
     found = [(run.arm, run.seed) for run in epochs.load_runs(MINI, comparison)]
     assert sorted(found) == sorted(itertools.product(("scaled", "unscaled"), range(24)))
-
-
-def test_only_other_settings_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
-    compare("--seeds", "1", "2")
-    file = tmp_path / "resnet50" / epochs.COMPARISONS
-    file.write_text(file.read_text().replace("opt_momentum=0.929", "opt_momentum=0.93"))
-    compare("--seeds", "1", "2")
-    assert [run.variant for run in training.runs[4:]] == ["unscaled", "unscaled"]
 
 
 @pytest.mark.parametrize(
@@ -209,10 +203,6 @@ def test_the_figure_counts_the_runs_that_missed() -> None:
     assert [np.asarray(mean.get_xdata()).tolist() for mean in means] == [[20.0]]
 
 
-def test_a_run_that_diverges_before_its_first_evaluation_has_missed() -> None:
-    assert epochs.summarise(Curve("64", 2, 9.0, ()), MINI) == Run("64", 2, None, {}, [])
-
-
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
     file = tmp_path / "resnet50" / epochs.COMPARISONS
     cycle = "cycles: [{steps: 9, peak: 0.5, power: 1, decay_steps: 9}]"
@@ -226,12 +216,21 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
     assert peaks == [0.5, 0.1, 0.25]  # the other setting is the same
 
 
-def test_a_setting_may_change_what_no_setting_reaches() -> None:
+def test_settings_may_reach_further_have_groups_and_need_several_ranks() -> None:
     comparison = epochs.load_comparison("resnet50", "mini", "norms")
     runs = [epochs._prepare_training(MINI, arm, 1, Path()) for arm in comparison.arms]
     models = [run.config.definition.model for run in runs]
     assert [model["batch_norm_momentum"] for model in models] == [0.1, 0.05]
     assert len({str(epochs._describe(arm)) for arm in comparison.arms}) == 2
+    networks = epochs.load_comparison("kfac", "mini", "networks")
+    assert networks.arms[1].name == "ResNet-18, K-FAC"
+    assert "network=resnet18" in networks.arms[1].overrides
+    firsts = [epochs_study.find_first(networks, arm).name for arm in networks.arms[:4]]
+    assert firsts == ["ResNet-18, SGD"] * 2 + ["ResNet-34, SGD"] * 2
+    full = definition.load("kfac", "full")
+    comparison = epochs.load_comparison("kfac", "full", "formats")
+    with pytest.raises(UserError, match=r"differ only on 2 or more ranks, and there is 1; fix: "):
+        epochs.measure_missing(full, comparison, [1], comparison.arms, Path(), Terminal())
 
 
 def test_a_missed_target_is_a_finding(
@@ -288,7 +287,9 @@ def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: s
     assert {config.global_batch_size >= 1000 for config in configs} == {scale == "full"}
 
 
-def test_a_problem_of_a_study_has_records_of_its_own() -> None:
+def test_a_problem_of_a_study_has_records_of_its_own_and_settings_of_its_scale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     mini, full = (definition.load("kfac", scale) for scale in ("mini", "full"))
     assert epochs.load_comparison("kfac", "full", "formats").vary(full) == full
     other = epochs.load_comparison("kfac", "mini", "formats").vary(mini)
@@ -298,24 +299,18 @@ def test_a_problem_of_a_study_has_records_of_its_own() -> None:
     assert configure(other).hyperparameters["opt_learning_rate_decay_epochs"] == 7
     assert other.digest != mini.digest
     assert other.data_digest is None
-
-
-def test_settings_of_another_scale_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "momentum: {scales: {mini: {set: [], arms: []}}}"
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
     with pytest.raises(UserError, match=r"no settings for scale full .*those for: mini"):
         epochs.load_comparison("resnet50", "full", "momentum")
 
 
+def test_a_run_that_diverges_before_its_first_evaluation_has_missed() -> None:
+    assert epochs.summarise(Curve("64", 2, 9.0, ()), MINI) == Run("64", 2, None, {}, [])
+
+
 def test_nothing_starts_where_no_run_is_missing() -> None:
     assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
-
-
-def test_settings_that_only_several_ranks_tell_apart() -> None:
-    full = definition.load("kfac", "full")
-    comparison = epochs.load_comparison("kfac", "full", "formats")
-    with pytest.raises(UserError, match=r"differ only on 2 or more ranks, and there is 1; fix: "):
-        epochs.measure_missing(full, comparison, [1], comparison.arms, Path(), Terminal())
 
 
 def test_the_share_of_another_setting_is_paired_by_seed() -> None:
@@ -329,14 +324,6 @@ def test_the_share_of_another_setting_is_paired_by_seed() -> None:
     # 0.5, 0.6, 0.5: mean 0.533, standard deviation 0.0577, Student's t of 2 degrees 4.303
     assert epochs_study.compare_by_seed(arms[0], arms[1], runs) == "0.53 (0.39 to 0.68)"
     assert epochs_study.compare_by_seed(arms[0], arms[0], runs) == ""
-
-
-def test_arms_of_a_group_are_compared_with_its_first_one() -> None:
-    comparison = epochs.load_comparison("kfac", "mini", "networks")
-    assert comparison.arms[1].name == "ResNet-18, K-FAC"
-    assert "network=resnet18" in comparison.arms[1].overrides
-    firsts = [epochs_study.find_first(comparison, arm).name for arm in comparison.arms[:4]]
-    assert firsts == ["ResNet-18, SGD"] * 2 + ["ResNet-34, SGD"] * 2
 
 
 def test_what_a_task_refuses_is_refused_before_data_are_prepared(

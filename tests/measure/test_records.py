@@ -5,22 +5,20 @@ import re
 import subprocess
 from pathlib import Path
 
+from cepheid.measure.studies.epochs import load_comparison
+from cepheid.measure.studies.speed.speed import ON_A_DATASET, find_measurements
 from cepheid.rules import definition
 from cepheid.rules.host import ROOT
+from cepheid.tools.measure.__main__ import MEASUREMENTS
 from tests.checkout import load_script
 
 # docs/measurements: the page is what its files say ------------------------------------------------
 
 
-def test_the_page_of_measurements_is_generated() -> None:
+def test_the_page_of_measurements_is_generated_and_says_whether_noise_has_a_meaning() -> None:
     """Run docs/measurements/tables.py after a file has changed."""
     tables = load_script("docs/measurements/tables.py")
     assert tables.write_page() == tables.PAGE.read_text(encoding="utf-8")
-
-
-def test_the_page_says_of_each_measurement_whether_noise_has_a_meaning() -> None:
-    from cepheid.measure.studies.speed.speed import ON_A_DATASET, find_measurements
-
     page = (ROOT / "docs/measurements/README.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `measure speed")]
     trained = [definition.load(name, "mini") for name in definition.names()]
@@ -82,8 +80,6 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
 
 def test_the_script_of_measurements_has_commands_that_exist() -> None:
     """Options are read, nothing is measured."""
-    from cepheid.measure.studies.speed.speed import find_measurements
-
     script = (ROOT / "docs/measurements/record.sh").read_text(encoding="utf-8")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     for name, only in re.findall(r"(?m)^ *keep .* speed (\w+) --only (\w+)", script):
@@ -101,7 +97,7 @@ def list_claims(pages: str = "docs/claims/*.md") -> list[list[str]]:
     return [row for row in rows if len(row) == 4 and row[0] not in ("claim", "---")]
 
 
-def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command() -> None:
+def test_claims_have_verdicts_that_are_counted_and_commands_that_exist() -> None:
     claims = list_claims()
     assert len(claims) > 50
     for claim, verdict, record, command in claims:
@@ -109,23 +105,12 @@ def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command()
         if verdict.startswith("**"):
             assert command, claim
             assert "](" in record or command == "the same", claim
-
-
-def test_the_page_of_claims_counts_their_verdicts() -> None:
     words, *rows = re.findall(r"(?m)^\| (.*) \|$", (ROOT / "docs/claims.md").read_text("utf-8"))
     for row in rows:
         title, *told = row.split(" | ")
         (page,) = re.findall(r"\((claims/\w+\.md)\)", title)
         found = [re.findall("[a-z ]+", row[1])[0] for row in list_claims(f"docs/{page}")]
         assert told == [str(found.count(word)) for word in words.split(" | ")[1:]], page
-
-
-def test_the_commands_of_claims_name_what_exists() -> None:
-    """Benchmarks, comparisons and measurements of speed; nothing is measured."""
-    from cepheid.measure.studies.epochs import load_comparison
-    from cepheid.measure.studies.speed.speed import find_measurements
-    from cepheid.tools.measure.__main__ import MEASUREMENTS
-
     text = " ".join(command for *_, command in list_claims())
     for study, name, rest in re.findall(r"measure (\w+) (\w+)([^`]*)`", text):
         assert study in MEASUREMENTS

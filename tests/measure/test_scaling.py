@@ -17,7 +17,7 @@ from cepheid.measure.studies.scaling.ranks import keep_to_processors
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 from cepheid.tools.measure.__main__ import main
-from tests import tiny
+from tests import assert_refused, tiny
 from tests.distributed import on_ranks
 from tests.processes import warm_context
 
@@ -43,7 +43,7 @@ def point(ranks: int) -> Point:
     )
 
 
-def test_efficiency_is_compared_turn_by_turn() -> None:
+def test_efficiency_is_compared_turn_by_turn_and_slower_real_data_bind() -> None:
     found = point(4).efficiency("real")
     assert found.median == pytest.approx(0.8)  # although a turn took twice as long
     assert found.first_quartile == pytest.approx(0.8)
@@ -52,14 +52,8 @@ def test_efficiency_is_compared_turn_by_turn() -> None:
     assert ceiling is not None
     assert ceiling.median == pytest.approx(1 / 1.05)
     assert point(1).ceiling() is None
-
-
-def test_efficiency_of_strong_scaling_is_that_of_the_same_batch() -> None:
     shared = replace(point(4), batch_size=32)
     assert shared.efficiency("synthetic").median == pytest.approx(1 / 4)
-
-
-def test_slower_real_data_show_that_input_binds() -> None:
     ratio = point(2).real_over_synthetic()
     assert ratio is not None
     assert ratio.median == pytest.approx(0.8)
@@ -154,8 +148,7 @@ def test_one_and_two_ranks_of_a_tiny_benchmark(
     assert sum(two.shares.values()) == pytest.approx(1)
     assert main(["scaling", *call]) == 0
     assert "nothing to measure" in capsys.readouterr().out
-    with pytest.raises(UserError, match="mode was"):
-        main(["scaling", *call, "--strong"])
+    assert_refused("mode was", main, ["scaling", *call, "--strong"])
 
 
 @pytest.mark.usefixtures("two_processors")
@@ -163,10 +156,8 @@ def test_one_and_two_ranks_generate(tmp_path: Path, capsys: pytest.CaptureFixtur
     warm_context()
     call = ["scaling", "galaxy_generation", "--batch-size", "6", "--rounds", "3"]
     call += ["--turn-seconds", "0.01", "--set", "compile=off", "--set", "precision=fp32"]
-    with pytest.raises(UserError, match="generates from noise and reads no data"):
-        main([*call, "--input", "real"])
-    with pytest.raises(UserError, match=r"expected 1 to 5,000, the most images"):
-        main([*call, "--batch-size", "5001"])
+    assert_refused("generates from noise and reads no data", main, [*call, "--input", "real"])
+    assert_refused(r"expected 1 to 5,000, the most images", main, [*call, "--batch-size", "5001"])
     assert main([*call, "--ranks", "1,2", "--output", str(tmp_path)]) == 0
     assert "weak scaling" in capsys.readouterr().out
     assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")

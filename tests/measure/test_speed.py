@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch._C._autograd import DeviceType
 
-from cepheid.measure.engine.noise import SYNTHETIC
+from cepheid.measure.engine.noise import SYNTHETIC, draw_step
 from cepheid.measure.engine.turns import configure_open, make_task
 from cepheid.measure.studies.speed import hosts, parts, profiles, sharing, speed
 from cepheid.reference.machine import placement
@@ -26,17 +26,18 @@ from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
 from tests.distributed import on_ranks
+from tests.reference.run.scripted import ScriptedTask
 
 MINI = definition.load("galaxy_shape", "mini")
 
 
-class IdleTask:
+class IdleTask(ScriptedTask):
     """Does nothing, so that only the loop around it is left to measure."""
 
-    data_digest = "d" * 64
     model = SimpleNamespace(train=lambda: None)
 
     def __init__(self) -> None:
+        super().__init__([])
         self.samples, self.evaluations = 0, 0
 
     def implementation(self) -> dict[str, Any]:
@@ -54,12 +55,6 @@ class IdleTask:
     def evaluate(self) -> dict[str, float]:
         self.evaluations += 1
         return {"e_rmse": 0.2, "nll": 0.0, "coverage_68": 0.7, "coverage_95": 0.95}
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def state(self) -> dict[str, Any]:
-        return {}
 
 
 def test_the_harness_takes_less_than_a_hundredth_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +80,9 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(monkeypatch: pytest.M
     assert best / steps < 0.01 * 0.010, f"{best / steps * 1e6:.0f} µs for each step"
 
 
-def test_a_short_definition_cannot_be_reached() -> None:
-    short = parts.shorten_definition(MINI, 1)
-    assert len(list(short.schedule(32))) == 1
-    assert not short.is_reached_by({"e_rmse": 0.0, "nll": -1e6})
-
-
-def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measurements_are_listed_with_why_some_are_not_possible(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["speed", "galaxy_bnn", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
@@ -100,16 +91,14 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     assert lines[0].endswith("(plain.py).")
     assert lines[1].endswith("(only on request)")
     assert lines[2].endswith("timed loop, run log and display.")
-
-
-def test_a_measurement_that_is_not_possible_says_why_and_is_left_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     assert main(["speed", "kfac", "--list"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.endswith("(not possible: benchmarks/kfac/plain.py is missing)")
     picked = speed.pick_measurements(definition.load("kfac", "mini"), ())
     assert list(picked) == ["harness", "memory"]
+    short = parts.shorten_definition(MINI, 1)
+    assert len(list(short.schedule(32))) == 1
+    assert not short.is_reached_by({"e_rmse": 0.0, "nll": -1e6})
 
 
 def test_all_of_it_on_a_few_samples(
@@ -181,8 +170,6 @@ def test_steps_on_noise_need_no_dataset(name: str, tmp_path: Path) -> None:
 
 
 def test_a_share_of_noise_that_is_no_multiple_of_its_pieces() -> None:
-    from cepheid.measure.engine.noise import draw_step
-
     def draw(settings: None, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.arange(count), torch.arange(count)
 
@@ -197,13 +184,11 @@ def test_a_share_of_noise_that_is_no_multiple_of_its_pieces() -> None:
 
 
 def test_arms_are_found_in_the_facts_of_measurements() -> None:
-    from cepheid.measure.studies.speed.speed import list_arms
-
     sides = {"baseline": {"label": "plain", "seconds": (1,)},
              "reference": {"label": "reference", "seconds": (2,)}}  # fmt: skip
-    assert list_arms({**sides, "overhead": 1.0}) == {"plain": (1,), "reference": (2,)}
+    assert speed.list_arms({**sides, "overhead": 1.0}) == {"plain": (1,), "reference": (2,)}
     arms = {"flat": {"seconds": [3]}, "peak_bytes": {"flat": 5}}
-    assert list_arms(arms) == {"flat": [3]}
+    assert speed.list_arms(arms) == {"flat": [3]}
 
 
 def test_a_profile_on_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,8 @@ from cepheid.rules.definition import BENCHMARKS, Block
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.terminal import Terminal
 from cepheid.tools.measure.__main__ import main
-from tests import tiny
+from tests import assert_refused, tiny
+from tests.reference.run.scripted import ScriptedGenerator, ScriptedTask
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
@@ -54,27 +55,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return manual
 
 
-class TrainingTask:
+class TrainingTask(ScriptedTask):
     """Takes the same time for every step, and counts them."""
 
     def __init__(self, clock: Clock, batch_size: int) -> None:
+        super().__init__([])
         self.clock, self.batch_size = clock, batch_size
         self.samples = self.steps = 0
-        self.prepared: list[str] = []
-
-    def build(self) -> int:
-        self.prepared.append("build")
-        return 1
 
     def warm_up(self) -> None:
-        self.prepared.append("warm_up")
+        super().warm_up()
         self.clock.now += 5
-
-    def implementation(self) -> Mapping[str, Any]:
-        return {"framework": "none", "precision": "float32"}
-
-    def open_data(self) -> None:
-        self.prepared.append("open_data")
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         assert block.first_sample == self.samples
@@ -85,17 +76,15 @@ class TrainingTask:
             on_samples(self.samples)
         return float("nan")
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
 
-
-def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
+def test_a_part_of_the_epochs_is_scaled_to_all_which_are_100_after_10(clock: Clock) -> None:
     task: Any = TrainingTask(clock, 8)
     reports: list[tuple[int, int]] = []
     point = points.measure_training(
         task, 8, CPU, Sensors(), 0.5, lambda done, total: reports.append((done, total))
     )
-    assert task.prepared == ["build", "warm_up", "open_data"]
+    prepared = ("build", "warm_up", "open_data")
+    assert [each for each in task.diary if each in prepared] == [*prepared]
     assert point.counts == {
         "warm_up_steps": 50, "timed_steps": 500, "timed_epochs": 0.5, "train_loss": None,
     }  # fmt: skip
@@ -107,17 +96,11 @@ def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
     assert point.peak_resident_bytes > 2**20
     assert point.peak_device_bytes is None
     assert point.energy_joules is None
-
-
-def test_the_whole_measure_is_100_epochs_after_10(clock: Clock) -> None:
-    task: Any = TrainingTask(clock, 14)
+    task = TrainingTask(clock, 14)
     point = points.measure_training(task, 14, CPU, Sensors(), 100)
     assert task.steps == 110 * (8000 // 14)
     assert point.fraction == 1
-
-
-def test_a_minute_is_timed_where_nothing_is_said(clock: Clock) -> None:
-    task: Any = TrainingTask(clock, 2)
+    task = TrainingTask(clock, 2)  # a minute is timed where nothing is said
     point = points.measure_training(task, 2, CPU, Sensors())
     assert point.counts["timed_steps"] == pytest.approx(60 / STEP_SECONDS, rel=0.01)
     warm_up = point.counts["warm_up_steps"]
@@ -155,34 +138,20 @@ def _read_twice(clock: Clock) -> Callable[..., None]:
     return leave
 
 
-class Generating:
-    """Takes the place of a task that generates: a third of its time is sampling."""
+class Generating(ScriptedGenerator):
+    """A third of its time is sampling."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__({})
         self.clock = clock
-        self.calls: list[tuple[str, int]] = []
 
-    def build(self) -> int:
-        self.calls.append(("build", 0))
-        return 1
-
-    def warm_up(self, images: int) -> None:
-        self.calls.append(("warm_up", images))
-
-    def implementation(self) -> Mapping[str, Any]:
-        return {"framework": "none"}
-
-    def sample(self, images: int, repetition: int) -> int:
-        self.calls.append(("sample", repetition))
+    def sample(self, images: int, repetition: int) -> tuple[int, int]:
         self.clock.now += 0.001 * images
-        return images
+        return super().sample(images, repetition)
 
-    def decode(self, latents: int) -> str:
-        self.clock.now += 0.002 * latents
-        return "images"
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
+    def decode(self, latents: tuple[int, int]) -> str:
+        self.clock.now += 0.002 * latents[0]
+        return super().decode(latents)
 
 
 def test_generation_is_repeated_after_a_warm_up(
@@ -191,9 +160,10 @@ def test_generation_is_repeated_after_a_warm_up(
     task: Any = Generating(clock)
     monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
     point = points.measure_generation(task, 1000, CPU, Sensors())
-    assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
+    done = [each for each in task.diary if each.startswith(("build", "warm", "sample"))]
+    assert done[:3] == ["build", "warm_up 100", "sample 1000 0"]
     assert point.counts == {"warm_up_images": 1100, "repetitions": 10}
-    assert task.calls[3:] == [("sample", repetition) for repetition in range(1, 11)]
+    assert done[3:] == [f"sample 1000 {repetition}" for repetition in range(1, 11)]
     assert point.seconds == pytest.approx(3.0)
     assert point.parts_seconds == pytest.approx({"sampling": 1.0, "decoding": 2.0})
     assert point.images_per_second == pytest.approx(1000 / 3)
@@ -244,7 +214,7 @@ def write(sweep: Sweep, folder: Any) -> Mapping[str, Any]:
     return content
 
 
-def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
+def test_points_are_kept_one_by_one_and_another_configuration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sweep"
     folder = open_sweep(path)
     folder.keep(point(8))
@@ -260,9 +230,6 @@ def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
     assert cells["V100_over_this"] == pytest.approx(2082.35 / 500)
     assert cells["measured_fraction"] == 0.005
     assert not list(path.glob(".*"))
-
-
-def test_another_configuration_is_refused(tmp_path: Path) -> None:
     open_sweep(tmp_path)
     with pytest.raises(UserError, match=r"epochs was 0\.5, is 1; .*threads was 1, is 2"):
         open_sweep(tmp_path, epochs=1, threads=2)
@@ -274,12 +241,10 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UserError, match=r"not a sweep\.json of"):
-        read_sweep(tmp_path / "sweep.json", configuration())
+    assert_refused(r"not a sweep\.json of", read_sweep, tmp_path / "sweep.json", configuration())
     folder = open_sweep(tmp_path)
     (tmp_path / "2.json").write_text(text)
-    with pytest.raises(UserError, match=r"2\.json: damaged .*remove it to measure again"):
-        folder.load_points()
+    assert_refused(r"2\.json: damaged .*remove it to measure again", folder.load_points)
 
 
 def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
@@ -325,8 +290,7 @@ def test_the_same_command_measures_what_is_missing(
     assert "0.5 of 100 epochs" in said
     assert "2,082" in said
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="epochs was null, is 1"):
-        main(["sweep", *call, "--epochs", "1"])
+    assert_refused("epochs was null, is 1", main, ["sweep", *call, "--epochs", "1"])
     write(Sweep(configuration(), (point(2, 125.0),)), open_sweep(tmp_path / "other"))
     assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -411,8 +375,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert len(kept["points"]) == 6
     assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
-    with pytest.raises(UserError, match="samples was 68000, is 100"):
-        main(["sweep", *call, "--samples", "100"])
+    assert_refused("samples was 68000, is 100", main, ["sweep", *call, "--samples", "100"])
 
 
 def test_trainings_that_diverge_are_counted(

@@ -1,7 +1,6 @@
 """Each layer with each Fisher matrix, inverse and number of ranks, against dense matrices."""
 
 import functools
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -170,16 +169,15 @@ def compute_dense(case: Case) -> Found:
     return {"A": a, "B": b, "gradient": found}
 
 
-def precondition_all() -> bytes:
-    torch.set_num_threads(1)
+def precondition_all() -> dict[Case, Found]:
     with start_ranks() as ranks:
         place = ranks.rank, ranks.world_size
-        return pickle.dumps({case: precondition(case, *place) for case in CASES})
+        return {case: precondition(case, *place) for case in CASES}
 
 
 @functools.cache
 def find_on_ranks(ranks: int) -> list[dict[Case, Found]]:
-    return list(map(pickle.loads, on_ranks(ranks, precondition_all)))
+    return on_ranks(ranks, precondition_all)
 
 
 def list_found(case: Case, ranks: int) -> Iterator[Found]:

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from cepheid.second_order import KFAC, Options, fisher
 from cepheid.second_order.options import UseError
+from tests.second_order import assert_misused
 
 SAMPLES, CLASSES = 8, 4
 EXACT = Options(fisher="exact", average_decay=0, damping=0.1)
@@ -66,13 +67,10 @@ def test_the_directions_of_a_softmax_are_exact_and_one_fewer_than_classes() -> N
     assert torch.allclose(_sum_products(found), _softmax_fisher(logits), atol=1e-6)
 
 
-def test_the_hessian_of_cross_entropy_is_the_fisher_matrix_whatever_the_labels() -> None:
+def test_the_hessian_of_cross_entropy_is_the_fisher_matrix_and_others_are_their_own() -> None:
     logits, labels = 2 * torch.randn(6, 5), torch.randint(5, (6,))
     roots = fisher.make_loss_roots(logits, lambda f: _cross_entropies(f, labels), torch.rand(6, 5))
     assert torch.allclose(_sum_products(list(roots)), _softmax_fisher(logits), atol=1e-5)
-
-
-def test_the_hessians_of_other_losses() -> None:
     outputs, noise = torch.randn(3, 2), torch.rand(3, 2)
     squares = _sum_products(list(fisher.make_loss_roots(outputs, _squares, noise)))
     assert torch.allclose(squares, 2 * torch.eye(2).expand(3, 2, 2), atol=1e-6)
@@ -143,18 +141,16 @@ def test_random_signs_separate_the_samples_of_a_batch_normalisation() -> None:
 def test_wrong_use_is_named() -> None:
     network = nn.Linear(2, 3)
     outputs = network(torch.ones(4, 2))
-    with pytest.raises(UseError, match='observe has no use with fisher="empirical"'):
-        KFAC(network).observe(outputs)
-    with pytest.raises(UseError, match='needs losses with fisher="gauss_newton"'):
-        KFAC(network, GAUSS_NEWTON).observe(outputs)
-    kfac = KFAC(network, EXACT)
-    with pytest.raises(UseError, match='takes no losses with fisher="exact"'):
-        kfac.observe(outputs, _squares)
-    with pytest.raises(UseError, match=r"outputs of shape \(4, 3, 1\)"):
-        kfac.observe(outputs[..., None])
-    with pytest.raises(UseError, match=r"softmax of one logit .* take the Gauss-Newton matrix"):
-        kfac.observe(outputs[:, :1])
-    with pytest.raises(UseError, match=r"noise has shape \(4, 3\), expected \(4, 2\)"):
-        kfac.observe(outputs, noise=torch.zeros(4, 3))
-    with pytest.raises(UseError, match='1,000 outputs, more than 128; fix: set fisher="sampled"'):
-        kfac.observe(torch.zeros(1, 1000))
+    none = 'observe has no use with fisher="empirical"'
+    assert_misused(none, KFAC(network).observe, outputs)
+    lacking = 'needs losses with fisher="gauss_newton"'
+    assert_misused(lacking, KFAC(network, GAUSS_NEWTON).observe, outputs)
+    observe = KFAC(network, EXACT).observe
+    assert_misused('takes no losses with fisher="exact"', observe, outputs, _squares)
+    assert_misused(r"outputs of shape \(4, 3, 1\)", observe, outputs[..., None])
+    one = r"softmax of one logit .* take the Gauss-Newton matrix"
+    assert_misused(one, observe, outputs[:, :1])
+    noise = torch.zeros(4, 3)
+    assert_misused(r"noise has shape \(4, 3\), expected \(4, 2\)", observe, outputs, noise=noise)
+    many = '1,000 outputs, more than 128; fix: set fisher="sampled"'
+    assert_misused(many, observe, torch.zeros(1, 1000))

@@ -13,7 +13,7 @@ from torch.nn import functional
 from cepheid.rules.host import ROOT
 from cepheid.second_order import KFAC, Options, information
 from cepheid.second_order.information.blocks import Block
-from cepheid.second_order.options import UseError
+from tests.second_order import assert_misused
 
 CLASSES = 3
 
@@ -267,95 +267,78 @@ def test_saliencies_say_by_how_much_a_quadratic_loss_rises() -> None:
 
 
 def test_what_has_no_block_is_named() -> None:
-    model = make_network()
+    make, model, data = information.fisher_blocks, make_network(), make_data(4)
     model[5].register_module("spare", nn.Linear(2, 2))  # which is not called
-    assert information.fisher_blocks(model, make_data(4), skip=("0",)).left_out == {
+    assert make(model, data, skip=("0",)).left_out == {
         "0": "skipped by name",
         "4": "no factors for PReLU",
         "5.spare": "no sample reached it",
     }
-    with pytest.raises(UseError, match=r'layer "4" \(PReLU\) is not supported'):
-        information.fisher_blocks(model, make_data(4), unsupported="refuse")
+    refusing = {"unsupported": "refuse"}
+    assert_misused(r'layer "4" \(PReLU\) is not supported', make, model, data, **refusing)
+    words = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
+    data = [(torch.arange(4), torch.zeros(4, dtype=torch.long))]
+    blocks = make(words, data)
+    assert list(blocks.blocks) == ["1"]
+    assert blocks.left_out == {"0": "no block for Embedding"}
+    assert_misused("no block for Embedding; fix: skip it", make, words, data, **refusing)
 
 
 def test_bad_input_is_named() -> None:
-    model, data = make_network(), make_data(4)
-    with pytest.raises(UseError, match="data has no samples; fix: give batches"):
-        information.fisher_blocks(model, [])
-    with pytest.raises(UseError, match="data has no samples"):
-        information.FisherProducts(model, [])
-    with pytest.raises(UseError, match=r'expected \(4,\).* fix: use reduction="none"'):
-        information.fisher_blocks(
-            model, data, fisher="empirical", losses=lambda f, t: functional.cross_entropy(f, t)
-        )
-    blocks, products = information.fisher_blocks(model, data), None
-    with pytest.raises(UseError, match=r'the vector has no "0\.weight"'):
-        blocks.multiply({})
-    with pytest.raises(UseError, match="damping is 0"):
-        blocks.solve(_random_vectors(model), 0)
-    products = information.FisherProducts(model, data)
-    with pytest.raises(
-        UseError, match=r'"0\.weigth" is no parameter that is trained; did you mean'
-    ):
-        products.multiply({"0.weigth": torch.ones(1)})
-    with pytest.raises(UseError, match="choose a number from 1 to"):
-        products.find_largest_eigenvalues(10_000)
-    with pytest.raises(UseError, match="choose 1 or more"):
-        blocks.find_largest_eigenvalues(0)
-    with pytest.raises(UseError, match=r'the vector has shape \(2,\) for "0\.weight", expected'):
-        products.multiply({"0.weight": torch.ones(2)})
+    model, data, other = make_network(), make_data(4), nn.Linear(2, 2)
+    make, blocks = information.fisher_blocks, information.fisher_blocks(model, data)
+    products, vectors = information.FisherProducts(model, data), _random_vectors(model)
+    assert_misused("data has no samples; fix: give batches", make, model, [])
+    assert_misused("data has no samples", information.FisherProducts, model, [])
+    losses = {"fisher": "empirical", "losses": lambda f, t: functional.cross_entropy(f, t)}
+    assert_misused(r'expected \(4,\).* fix: use reduction="none"', make, model, data, **losses)
+    assert_misused(r'the vector has no "0\.weight"', blocks.multiply, {})
+    assert_misused("damping is 0", blocks.solve, vectors, 0)
+    wrong, short = {"0.weigth": torch.ones(1)}, {"0.weight": torch.ones(2)}
+    named = r'"0\.weigth" is no parameter that is trained; did you mean'
+    assert_misused(named, products.multiply, wrong)
+    assert_misused("choose a number from 1 to", products.find_largest_eigenvalues, 10_000)
+    assert_misused("choose 1 or more", blocks.find_largest_eigenvalues, 0)
+    named = r'the vector has shape \(2,\) for "0\.weight", expected'
+    assert_misused(named, products.multiply, short)
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    with pytest.raises(UseError, match=r'has NoneType for "0\.weight".*call backward'):
-        blocks.solve(gradients, 1.0)  # type: ignore[arg-type]
-    with pytest.raises(UseError, match="strength is -1"):
-        information.ElasticPenalty(model, blocks, -1)
-    other = nn.Linear(2, 2)
+    assert_misused(r'has NoneType for "0\.weight".*call backward', blocks.solve, gradients, 1.0)
+    assert_misused("strength is -1", information.ElasticPenalty, model, blocks, -1)
     for use in (information.ElasticPenalty, information.compute_saliencies):
-        with pytest.raises(UseError, match=r'the blocks have "0\.weight", which the model lacks'):
-            use(other, blocks)
+        assert_misused(r'the blocks have "0\.weight", which the model lacks', use, other, blocks)
 
 
-def test_data_without_meaning_and_settings_without_effect_are_refused() -> None:
-    model, (inputs, targets) = make_network(), make_data(4)[0]
-    with pytest.raises(UseError, match="batch 1 of data is no pair"):
-        information.fisher_blocks(model, [(inputs, targets), inputs])  # type: ignore[list-item]
-    with pytest.raises(UseError, match="outputs of the model are not finite"):
-        information.fisher_blocks(model, [(inputs * float("nan"), targets)])
-    with pytest.raises(UseError, match="data has no samples"):
-        information.fisher_blocks(model, [(inputs[:0], targets[:0])])
-    with pytest.raises(UseError, match="a softmax of one logit is always 1"):
-        information.fisher_blocks(nn.Linear(3, 1), [(torch.ones(2, 3), torch.ones(2))])
-    with pytest.raises(UseError, match="batch 0 of data has 4 inputs and 2 targets"):
-        information.fisher_blocks(model, [(inputs, targets[:2])])
-    with pytest.raises(UseError, match='losses have no effect with fisher="exact"'):
-        information.fisher_blocks(model, make_data(4), losses=functional.cross_entropy)
-    with pytest.raises(UseError, match="samples is 4, but nothing is drawn"):
-        information.fisher_blocks(model, make_data(4), fisher="empirical", samples=4)
+class Both(nn.Linear):
+    """A layer with two outputs."""
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return super().forward(inputs), inputs
 
 
-def test_products_refuse_what_has_no_softmax_over_classes() -> None:
-    batch = torch.ones(2, 5, 3), torch.zeros(2)
-    products = information.FisherProducts(nn.Linear(3, CLASSES), [batch])
-    with pytest.raises(UseError, match=r"outputs of shape \(2, 5, 3\), expected logits"):
-        products.multiply({})
-    products = information.FisherProducts(nn.Linear(3, 1), [(torch.ones(2, 3), torch.zeros(2))])
-    with pytest.raises(UseError, match="a softmax of one logit is always 1"):
-        products.multiply({})
-    endless = [(torch.full((2, 3), float("nan")), torch.zeros(2))]
-    with pytest.raises(UseError, match="outputs of the model are not finite"):
-        information.FisherProducts(nn.Linear(3, CLASSES), endless).multiply({})
-
-
-def test_a_model_with_two_outputs_is_refused() -> None:
-    class Both(nn.Linear):
-        def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-            return super().forward(inputs), inputs
-
-    model = nn.Sequential(nn.Linear(3, 3), Both(3, 2))
-    with pytest.raises(UseError, match="the model returned tuple, expected a tensor"):
-        information.fisher_blocks(model, [(torch.ones(2, 3), torch.zeros(2))])
-    with pytest.raises(UseError, match='"LSTM": no factors for LSTM'):
-        information.fisher_blocks(nn.LSTM(3, 4), [(torch.ones(2, 5, 3), torch.zeros(2))])
+def test_what_has_no_meaning_and_settings_without_effect_are_refused() -> None:
+    make, data, nan = information.fisher_blocks, make_data(4), float("nan")
+    model, (inputs, targets) = make_network(), data[0]
+    assert_misused("batch 1 of data is no pair", make, model, [(inputs, targets), inputs])
+    assert_misused("outputs of the model are not finite", make, model, [(inputs * nan, targets)])
+    assert_misused("data has no samples", make, model, [(inputs[:0], targets[:0])])
+    unequal = [(inputs, targets[:2])]
+    assert_misused("batch 0 of data has 4 inputs and 2 targets", make, model, unequal)
+    losses, idle = functional.cross_entropy, {"fisher": "empirical", "samples": 4}
+    assert_misused('losses have no effect with fisher="exact"', make, model, data, losses=losses)
+    assert_misused("samples is 4, but nothing is drawn", make, model, data, **idle)
+    rows, places = (torch.ones(2, 3), torch.zeros(2)), (torch.ones(2, 5, 3), torch.zeros(2))
+    both = nn.Sequential(nn.Linear(3, 3), Both(3, 2))
+    assert_misused("the model returned tuple, expected a tensor", make, both, [rows])
+    assert_misused('"LSTM": no factors for LSTM', make, nn.LSTM(3, 4), [places])
+    one = "a softmax of one logit is always 1"
+    assert_misused(one, make, nn.Linear(3, 1), [rows])
+    for outputs, batch, message in (
+        (CLASSES, places, r"outputs of shape \(2, 5, 3\), expected logits"),
+        (1, rows, one),
+        (CLASSES, (nan * rows[0], rows[1]), "outputs of the model are not finite"),
+    ):
+        products = information.FisherProducts(nn.Linear(3, outputs), [batch])
+        assert_misused(message, products.multiply, {})
 
 
 def test_products_with_losses_take_outputs_of_any_shape() -> None:
@@ -383,13 +366,3 @@ def test_the_examples_of_a_page_print_what_it_says(name: str, least: int) -> Non
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert runner.run(test, out=said.append).failed == 0, "".join(said)
-
-
-def test_embeddings_have_no_block() -> None:
-    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 2))
-    data = [(torch.arange(4), torch.zeros(4, dtype=torch.long))]
-    blocks = information.fisher_blocks(model, data)
-    assert list(blocks.blocks) == ["1"]
-    assert blocks.left_out == {"0": "no block for Embedding"}
-    with pytest.raises(UseError, match="no block for Embedding; fix: skip it"):
-        information.fisher_blocks(model, data, unsupported="refuse")

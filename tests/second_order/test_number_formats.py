@@ -11,8 +11,8 @@ from torch import nn
 
 from cepheid.second_order import KFAC, Options, number_formats
 from cepheid.second_order.number_formats import Format, pack_float21, unpack_float21
-from cepheid.second_order.options import UseError
 from cepheid.second_order.simulated import round_to
+from tests.second_order import assert_misused
 
 # Relatively, of a normal number that does not overflow.
 ERRORS = {"float32": 0.0, "float21": 2.0**-13, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -41,7 +41,7 @@ def test_float32_travels_as_it_is() -> None:
     assert number_formats.count_words(2, "float32") == 2
 
 
-def test_the_range_of_float16() -> None:
+def test_the_range_of_float16_and_zero_in_every_format() -> None:
     limits = number_formats.find_range("float16")
     assert limits is not None
     highest, lowest = limits
@@ -49,9 +49,6 @@ def test_the_range_of_float16() -> None:
     back = number_formats.unpack(number_formats.pack(numbers, "float16"), 4, "float16").tolist()
     assert back == [65504, float("inf"), 0, 2.0**-24]
     assert number_formats.find_range("bfloat16") is None
-
-
-def test_zero_stays_zero_in_every_format() -> None:
     for form in ("float32", "float21", "float16", "bfloat16"):
         packed = number_formats.pack(torch.zeros(4), form)
         assert not number_formats.unpack(packed, 4, form).any()
@@ -90,20 +87,14 @@ def test_error_is_bounded(numbers: list[float]) -> None:
         assert math.copysign(1, back) == math.copysign(1, number)
 
 
-def test_zero_becomes_subnormal() -> None:
+def test_float21_of_zero_of_what_is_not_finite_and_of_nothing() -> None:
     assert _there_and_back(0.0) == [2.0**-139]
     assert _there_and_back(-0.0) == [-(2.0**-139)]
     smallest = 2.0**-149
     assert abs(_there_and_back(smallest)[0] - smallest) <= 2.0**-139
-
-
-def test_what_is_not_finite_becomes_nan() -> None:
     signalling = torch.tensor([0x7F800001], dtype=torch.int32).view(torch.float32).item()
     for number in (math.inf, -math.inf, math.nan, signalling):
         assert math.isnan(_there_and_back(number)[0])
-
-
-def test_nothing_packs_to_nothing() -> None:
     assert pack_float21(torch.empty(0)).numel() == 0
     assert unpack_float21(torch.empty(0, dtype=torch.int64), 0).numel() == 0
 
@@ -138,14 +129,13 @@ def list_shares(ranks: int) -> list[torch.Tensor]:
     return [round_to(rows.T @ rows / 8, "bfloat16") for rows in INPUTS.tensor_split(ranks)]
 
 
-def test_nothing_changes_in_float32() -> None:
-    assert torch.allclose(compute_factor(simulated_ranks=4), compute_factor(), rtol=1e-6)
-
-
-def test_each_share_is_rounded_before_it_is_added() -> None:
+def test_each_share_is_rounded_before_it_is_added_unless_it_is_float32() -> None:
     found = compute_factor(simulated_ranks=4, factor_format="bfloat16")
     assert torch.equal(found, torch.stack(list_shares(4)).sum(0))
     assert not torch.equal(found, round_to(compute_factor(), "bfloat16"))
+    assert torch.allclose(compute_factor(simulated_ranks=4), compute_factor(), rtol=1e-6)
+    refused = "8 samples cannot be shared among 9 simulated ranks"
+    assert_misused(refused, compute_factor, simulated_ranks=9)
 
 
 def test_sums_are_rounded_on_their_way_round_a_ring_and_within_nodes_first() -> None:
@@ -154,17 +144,11 @@ def test_sums_are_rounded_on_their_way_round_a_ring_and_within_nodes_first() -> 
     for share in shares[1:]:
         ring = round_to(ring + share, "bfloat16")
     nodes = [round_to(shares[place] + shares[place + 1], "bfloat16") for place in (0, 2)]
-    found = compute_factor(simulated_ranks=4, factor_format="bfloat16", sums="as_sent")
+    as_sent = {"simulated_ranks": 4, "factor_format": "bfloat16", "sums": "as_sent"}
+    found = compute_factor(**as_sent)
     assert torch.equal(found, ring)
-    found = compute_factor(
-        simulated_ranks=4, factor_format="bfloat16", sums="as_sent", ranks_per_node=2
-    )
+    found = compute_factor(**as_sent, ranks_per_node=2)
     assert torch.equal(found, round_to(nodes[0] + nodes[1], "bfloat16"))
-
-
-def test_more_ranks_than_samples() -> None:
-    with pytest.raises(UseError, match="8 samples cannot be shared among 9 simulated ranks"):
-        compute_factor(simulated_ranks=9)
 
 
 def test_positions_of_one_dimension_are_shared_out_too() -> None:

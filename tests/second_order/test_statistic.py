@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cepheid.second_order import statistic
 from cepheid.second_order.exchange import assign_owners, estimate_inversion_cost
-from cepheid.second_order.options import UseError
 from cepheid.second_order.statistic import Interval, compute_steps_to_next
+from tests.second_order import assert_misused
 
 
 def _definite(size: int, seed: int) -> Tensor:
@@ -32,7 +32,7 @@ def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> No
     assert [share.item() for share in shares] == pytest.approx([0.2, 0.2])
 
 
-def test_solving_and_explicit_inverses_precondition() -> None:
+def test_solving_and_inverses_precondition_and_equal_sizes_are_inverted_together() -> None:
     inputs, outputs, gradient = _definite(5, 1), _definite(4, 2), torch.randn(4, 5)
     shares = [torch.tensor(0.3), torch.tensor(0.2)]
     first, second = statistic.factorize_cholesky(["A", "B"], [inputs, outputs], shares)
@@ -41,17 +41,16 @@ def test_solving_and_explicit_inverses_precondition() -> None:
     for steps in ((1, 1), (9, 1), (9, 9)):
         found = statistic.precondition(gradient, first, second, 0.06, steps)
         assert torch.allclose(found, expected, atol=1e-5)
-
-
-def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
     matrices = [_definite(size, seed) for seed, size in enumerate([3, 5, 3, 4, 5])]
     results = statistic.factorize_cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
     for matrix, result in zip(matrices, results, strict=True):
-        damped = matrix + 0.1 * torch.eye(len(matrix))
-        assert torch.allclose(result.factor @ result.factor.T, damped, atol=1e-5)
+        expected = matrix + 0.1 * torch.eye(len(matrix))
+        assert torch.allclose(result.factor @ result.factor.T, expected, atol=1e-5)
 
 
-def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_damping_of_a_singular_factor_is_raised_and_said_but_not_for_ever(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = torch.diag(torch.tensor([1.0, -0.5]))
     with caplog.at_level(logging.WARNING):
         sound, raised = statistic.factorize_cholesky(
@@ -63,12 +62,10 @@ def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptu
         "K-FAC: conv.A is singular; its damping is raised to 0.1",
         "K-FAC: conv.A is singular; its damping is raised to 1",
     ]
-
-
-def test_damping_is_not_raised_for_ever() -> None:
     broken = torch.diag(torch.tensor([1.0, -1e12]))
-    with pytest.raises(UseError, match=r"conv\.A cannot be inverted .* raise damping"):
-        statistic.factorize_cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
+    singular = r"conv\.A cannot be inverted .* raise damping"
+    factor = ["conv.A"], [broken], [torch.tensor(0.01)]
+    assert_misused(singular, statistic.factorize_cholesky, *factor)
 
 
 def test_the_costliest_layers_are_shared_out_first() -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from cepheid.second_order import information
 from cepheid.second_order.information.blocks import FisherBlocks
-from cepheid.second_order.options import UseError
+from tests.second_order import assert_misused
 from tests.second_order.test_information import CLASSES, make_data, make_network
 
 
@@ -61,7 +61,7 @@ def test_a_posterior_has_the_moments_and_the_evidence_of_the_dense_matrix() -> N
     assert posterior.compute_log_evidence(0.7) == pytest.approx(expected, rel=1e-4)
 
 
-def test_takeuchis_trace_is_that_of_the_dense_blocks() -> None:
+def test_takeuchis_trace_is_that_of_the_dense_blocks_and_counts_free_parameters() -> None:
     model, data = make_network(), make_data()
     curvature = information.fisher_blocks(model, data)
     gradients = information.fisher_blocks(model, data, fisher="empirical")
@@ -72,15 +72,12 @@ def test_takeuchis_trace_is_that_of_the_dense_blocks() -> None:
         expected += float(solved.trace())
     found = information.compute_takeuchi_trace(curvature, gradients, 0.01)
     assert found == pytest.approx(expected, rel=1e-3)
-
-
-def test_takeuchis_trace_is_the_number_of_parameters_where_the_model_is_true() -> None:
-    """Targets drawn from the predictions make both matrices one: all 12 count, one is idle."""
+    # Targets drawn from the predictions make both matrices one: all 12 count, one is idle.
     torch.manual_seed(0)
-    model, inputs = nn.Linear(3, CLASSES), torch.randn(40_000, 3)
-    targets = torch.distributions.Categorical(logits=model(inputs)).sample()
-    curvature = information.fisher_blocks(model, [(inputs, targets)])
-    gradients = information.fisher_blocks(model, [(inputs, targets)], fisher="empirical")
+    layer, inputs = nn.Linear(3, CLASSES), torch.randn(40_000, 3)
+    drawn = [(inputs, torch.distributions.Categorical(logits=layer(inputs)).sample())]
+    curvature = information.fisher_blocks(layer, drawn)
+    gradients = information.fisher_blocks(layer, drawn, fisher="empirical")
     # A softmax of three classes has eight free parameters of these twelve.
     found = information.compute_takeuchi_trace(curvature, gradients, 1e-5)
     assert found == pytest.approx(8, rel=0.03)
@@ -113,13 +110,11 @@ def test_a_mean_that_cannot_be_told_from_zero_has_an_infinite_noise_scale() -> N
 
 def test_wrong_use_says_what_is_wrong() -> None:
     model, data = make_network(), make_data()
-    blocks = information.fisher_blocks(model, data)
-    with pytest.raises(UseError, match="prior_precision is 0; it must be above 0"):
-        information.LaplacePosterior(model, blocks, 0)
-    with pytest.raises(UseError, match=r'the blocks have "0\.weight", which the model lacks'):
-        information.LaplacePosterior(nn.Linear(2, 2), blocks, 1)
+    blocks, make = information.fisher_blocks(model, data), information.LaplacePosterior
+    assert_misused("prior_precision is 0; it must be above 0", make, model, blocks, 0)
+    lacking = r'the blocks have "0\.weight", which the model lacks'
+    assert_misused(lacking, make, nn.Linear(2, 2), blocks, 1)
     others = information.fisher_blocks(model, data, fisher="empirical", skip=("0",))
-    with pytest.raises(UseError, match="blocks of different layers"):
-        information.compute_takeuchi_trace(blocks, others, 0.1)
-    with pytest.raises(UseError, match="needs two samples or more"):
-        information.compute_noise_scale(model, make_data(1))
+    trace, scale = information.compute_takeuchi_trace, information.compute_noise_scale
+    assert_misused("blocks of different layers", trace, blocks, others, 0.1)
+    assert_misused("needs two samples or more", scale, model, make_data(1))

@@ -162,7 +162,7 @@ def fit_costs(
 
 def sum_squares(family: Family, costs: Costs, known: Sequence[KnownTime]) -> float:
     """Return the sum of the squares of the relative errors."""
-    return sum((family.predict(costs, each) / each.seconds - 1) ** 2 for each in known)
+    return math.fsum((family.predict(costs, each) / each.seconds - 1) ** 2 for each in known)
 
 
 def _fit_seconds(family: Family, costs: Costs, known: Sequence[KnownTime]) -> Costs:
@@ -198,11 +198,10 @@ def _make_equation(family: Family, costs: Costs, known: KnownTime) -> tuple[floa
 
 def solve(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     """Return the x and y of at least 0 for which a x + b y comes nearest to c in all rows."""
-    aa = sum(a * a for a, _, _ in rows)
-    ab = sum(a * b for a, b, _ in rows)
-    bb = sum(b * b for _, b, _ in rows)
-    ac = sum(a * c for a, _, c in rows)
-    bc = sum(b * c for _, b, c in rows)
+    aa, ab, bb, ac, bc = (
+        math.fsum(row[first] * row[second] for row in rows)
+        for first, second in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2))
+    )
     determinant = aa * bb - ab * ab
     if determinant <= 1e-12 * aa * bb:
         return 0.0, max(0.0, bc / bb)

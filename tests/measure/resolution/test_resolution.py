@@ -125,14 +125,13 @@ def test_the_command(quick: None, capsys: pytest.CaptureFixture[str], tmp_path: 
     assert file.read_text() == again.read_text()  # seeded
 
 
-def test_a_benchmark_that_generates_has_no_convergence(quick: None) -> None:
+def test_what_generates_has_no_convergence_and_what_has_no_runs_nothing(
+    quick: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = resolution.simulate(definition.load("galaxy_generation", "mini"), 5, 0.02)
     assert (found.early, found.late, found.scatter) == (None, None, None)
     assert found.pair is not None
     assert found.coverage == found.coverage_given
-
-
-def test_without_recorded_runs_there_is_nothing_to_say(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resolution", "kfac", "--scale", "full"]) == 1
     assert "kfac, full scale: no recorded runs" in capsys.readouterr().out
 

@@ -48,12 +48,6 @@ def test_effort_is_bounded(seconds_each: float, tried: int, best: float | None) 
     assert curve.seconds == pytest.approx(tried * seconds_each)
 
 
-def test_every_row_has_a_baseline_that_runs() -> None:
-    named = {name for names in baselines.ROWS.values() for name in names}
-    assert all(callable(baselines.find_baseline(name).run) for name in named)
-    assert set(baselines.ROWS) <= set(definition.names())
-
-
 # On a few samples each beats chance --------------------------------------------------------------
 
 SIZE = 24
@@ -111,9 +105,31 @@ def test_labels_are_not_read_from_what_is_judged() -> None:
     assert max(each["accuracy"] for each in found) < 0.7
 
 
+def test_every_row_has_a_baseline_that_runs() -> None:
+    named = {name for names in baselines.ROWS.values() for name in names}
+    assert all(callable(baselines.find_baseline(name).run) for name in named)
+    assert set(baselines.ROWS) <= set(definition.names())
+
+
 def test_findings_have_areas() -> None:
     truth = np.eye(14, dtype=np.float32)[np.arange(JUDGED) % 14]
     assert pictures.judge(torch.from_numpy(truth + 0.1), truth)["auroc"] == 1.0
+
+
+def test_words_of_a_similar_sentence_are_replaced() -> None:
+    words = sentences.count_dictionary(SOURCE, TARGET)
+    assert words["cat"] == "KATZEcat"
+    assert words["sea"] == "MEERsea"
+    (nearest,) = sentences.find_nearest(SOURCE[:-1], [SOURCE[-1]])
+    assert nearest in (1, 3, 4)
+    made = sentences.replace_words(SOURCE[nearest], TARGET[nearest], SOURCE[-1], words)
+    assert made == TARGET[-1]
+
+
+def test_frames_go_on_with_a_share_of_the_last_change() -> None:
+    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
+    assert frames.go_on(past, 2, 0.0).flatten().tolist() == pytest.approx([0.6, 0.6])
+    assert frames.go_on(past, 2, 0.5).flatten().tolist() == pytest.approx([0.65, 0.7])
 
 
 def draw_ellipses(count: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -156,16 +172,6 @@ SOURCE = [f"the {a} sees the {b}".split() for a in ("cat", "dog", "fox") for b i
 TARGET = [f"KATZE{a} sieht MEER{b}".split() for a in ("cat", "dog", "fox") for b in ("sun", "sea")]
 
 
-def test_words_of_a_similar_sentence_are_replaced() -> None:
-    words = sentences.count_dictionary(SOURCE, TARGET)
-    assert words["cat"] == "KATZEcat"
-    assert words["sea"] == "MEERsea"
-    (nearest,) = sentences.find_nearest(SOURCE[:-1], [SOURCE[-1]])
-    assert nearest in (1, 3, 4)
-    made = sentences.replace_words(SOURCE[nearest], TARGET[nearest], SOURCE[-1], words)
-    assert made == TARGET[-1]
-
-
 @pytest.mark.parametrize("change", [copied.shift, copied.rescale, copied.blend])
 def test_altered_images_are_no_copies_but_near_them(change: copied.Alter) -> None:
     random = np.random.default_rng(0)
@@ -174,12 +180,6 @@ def test_altered_images_are_no_copies_but_near_them(change: copied.Alter) -> Non
     assert altered.shape == images.shape
     assert all((one != two).any() for one, two in zip(altered, images, strict=True))
     assert altered.mean() == pytest.approx(images.mean(), rel=0.3)
-
-
-def test_frames_go_on_with_a_share_of_the_last_change() -> None:
-    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
-    assert frames.go_on(past, 2, 0.0).flatten().tolist() == pytest.approx([0.6, 0.6])
-    assert frames.go_on(past, 2, 0.5).flatten().tolist() == pytest.approx([0.65, 0.7])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from cepheid.reference.data import disk, preparation, store, verification, video
 from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.full_disk import files_end_after
 from tests.processes import have_ended
 from tests.reference.data.numbered import (
@@ -91,13 +92,12 @@ def interrupt(folder: Path, chunks: int = 5) -> Path:
 # Preparing ----------------------------------------------------------------------------------------
 
 
-def test_folder_holds_the_arrays_and_the_manifest_only(prepared: Path) -> None:
+def test_folder_holds_the_same_arrays_for_any_number_of_processes(
+    prepared: Path, tmp_path: Path
+) -> None:
     names = {path.name for path in prepared.iterdir()}
     assert names == {"stamps.npy", "labels.npy", "numbers.npy", "manifest.json"}
     assert not disk.name_partial(prepared).exists()
-
-
-def test_digest_is_the_same_for_any_number_of_processes(prepared: Path, tmp_path: Path) -> None:
     assert prepare(tmp_path / "numbers", processes=2) == store.read_manifest(prepared)
     for name in LAYOUT:
         ours, theirs = (place / f"{name}.npy" for place in (tmp_path / "numbers", prepared))
@@ -112,23 +112,24 @@ def test_digest_covers_the_parameters(
     assert manifest.digest != store.read_manifest(prepared).digest
 
 
-def test_prepared_already_returns_at_once(folder: Path) -> None:
+def test_progress_counts_rows_and_what_is_prepared_returns_at_once(
+    folder: Path, tmp_path: Path
+) -> None:
     counting = Counting()
     assert prepare(folder, draw=counting) == store.read_manifest(folder)
     assert counting.drawn == []
-
-
-def test_progress_counts_rows(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    prepare(tmp_path / "numbers", on_progress=lambda done, total: seen.append((done, total)))
+    prepare(tmp_path / "new", on_progress=lambda done, total: seen.append((done, total)))
     assert seen == [(done, ROWS) for done in (0, 3, 6, 9, 12, 15, 18, 21, 23)]
 
 
-def test_workers_use_one_thread_each(tmp_path: Path) -> None:
+def test_workers_use_one_thread_each_and_a_killed_one_is_told(tmp_path: Path) -> None:
     before = dict(os.environ)
     prepare(tmp_path / "numbers", draw=threads_of_worker, processes=2, rows=6)
     assert store.open_arrays(tmp_path / "numbers")["numbers"].max() == 1
     assert dict(os.environ) == before
+    with pytest.raises(StoreError, match="worker process ended too early"):
+        prepare(tmp_path / "killed", draw=draw_from_killed_worker, processes=2)
 
 
 def test_wrong_rows_are_a_bug_of_the_generator(tmp_path: Path) -> None:
@@ -200,13 +201,13 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
         "    prepare(Path(sys.argv[1]), draw=slowly, processes=2)\n"
     )
     folder = tmp_path / "numbers"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, folder, pids],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", program, folder, pids], cwd=ROOT, env=own)
     journal = disk.name_partial(folder) / preparation.JOURNAL
-    until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
+    deadline = time.monotonic() + 30
+    while not journal.exists() or journal.read_bytes().count(b"\n") < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     process.kill()
     process.wait()
     assert have_ended([int(pid.name) for pid in pids.iterdir()], 30)
@@ -216,22 +217,10 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
     assert 0 < len(counting.drawn) <= 6
 
 
-def test_killed_worker_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="worker process ended too early"):
-        prepare(tmp_path / "numbers", draw=draw_from_killed_worker, processes=2)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 # What stands in the way ---------------------------------------------------------------------------
 
 
-def test_unfinished_preparation_of_something_else_is_kept(
+def test_preparation_of_something_else_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unfinished = interrupt(tmp_path / "numbers")
@@ -241,9 +230,6 @@ def test_unfinished_preparation_of_something_else_is_kept(
     with pytest.raises(StoreError, match=r"versions\.numpy: .* there, '99\.0' asked for"):
         prepare(tmp_path / "numbers")
     assert (unfinished / preparation.JOURNAL).exists()
-
-
-def test_finished_dataset_of_something_else_is_kept(tmp_path: Path) -> None:
     folder, sizes = tmp_path / "clips", {"train_samples": 4, "evaluation_samples": 1}
     videos.prepare(folder, videos.parameters_of(sizes), 1)
     with pytest.raises(StoreError, match=r"another dataset \(frames: 12 there, 13 asked"):
@@ -251,11 +237,12 @@ def test_finished_dataset_of_something_else_is_kept(tmp_path: Path) -> None:
     assert verification.verify(folder)
 
 
-def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
+def test_folder_of_somebody_else_is_kept_and_a_place_that_is_none_told(tmp_path: Path) -> None:
     disk.name_partial(tmp_path / "numbers").mkdir()
     (disk.name_partial(tmp_path / "numbers") / "thesis.tex").touch()
-    with pytest.raises(StoreError, match=r"holds thesis.tex but no journal"):
-        prepare(tmp_path / "numbers")
+    assert_raises(StoreError, r"holds thesis.tex but no journal", prepare, tmp_path / "numbers")
+    (tmp_path / "file").touch()
+    assert_raises(StoreError, "cannot be written", prepare, tmp_path / "file" / "numbers")
 
 
 @pytest.mark.parametrize(
@@ -264,20 +251,18 @@ def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
 def test_damaged_journal_is_told(tmp_path: Path, line: bytes) -> None:
     with open(interrupt(tmp_path / "numbers", 2) / preparation.JOURNAL, "ab") as journal:
         journal.write(line + b"\n")
-    with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
-        prepare(tmp_path / "numbers")
+    assert_raises(StoreError, r"journal.jsonl: damaged", prepare, tmp_path / "numbers")
 
 
 def test_two_preparations_do_not_collide(tmp_path: Path) -> None:
     with open(tmp_path / ".numbers.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        with pytest.raises(StoreError, match="another process is preparing it"):
-            prepare(tmp_path / "numbers")
+        assert_raises(StoreError, "another process is preparing it", prepare, tmp_path / "numbers")
     assert prepare(tmp_path / "numbers")
 
 
-def test_no_space_is_told_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_space_is_told_before_anything_is_written_but_what_is_taken_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=12_345_678))
     columns = {**LAYOUT, "stamps": Fixed(np.dtype(np.float16), (6, 64, 64))}
@@ -285,37 +270,23 @@ def test_no_space_is_told_before_anything_is_written(
         prepare(tmp_path / "numbers", contents=Contents(columns, draw), rows=970)
     assert str(tmp_path) in str(raised.value)
     assert not disk.name_partial(tmp_path / "numbers").exists()
-
-
-def test_space_already_taken_is_not_asked_for_again(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.undo()
     interrupt(tmp_path / "numbers")
-    free = disk.RESERVE_BYTES
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    only = SimpleNamespace(free=disk.RESERVE_BYTES)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: only)
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 
-def test_no_space_while_writing_is_told_and_the_same_goes_on(
-    prepared: Path, tmp_path: Path
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.ENOSPC, errno.EDQUOT])
+def test_disk_that_fills_up_is_told_and_the_same_goes_on(
+    prepared: Path, tmp_path: Path, number: int
 ) -> None:
-    with (
-        files_end_after(1500),  # enough for the journal's beginning, not for the stamps
-        pytest.raises(StoreError, match=r"the disk is full \(File too large\)"),
-    ):
-        prepare(tmp_path / "numbers")
+    says, options = r"the disk is full .* finished chunks are kept", {}
+    limit: Any = nullcontext()
+    if number == errno.EFBIG:  # as the system says it: enough for the journal, not for the stamps
+        says, limit = r"the disk is full \(File too large\)", files_end_after(1500)
+    else:
+        options = {"draw": Interrupting(5, OSError(number, os.strerror(number)))}
+    with limit:
+        assert_raises(StoreError, says, prepare, tmp_path / "numbers", **options)
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_disk_that_fills_up_is_told(prepared: Path, tmp_path: Path, number: int) -> None:
-    full = Interrupting(5, OSError(number, os.strerror(number)))
-    with pytest.raises(StoreError, match=r"the disk is full .* finished chunks are kept"):
-        prepare(tmp_path / "numbers", draw=full)
-    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
-
-
-def test_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written"):
-        prepare(tmp_path / "file" / "numbers")

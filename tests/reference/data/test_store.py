@@ -16,6 +16,7 @@ import pytest
 from cepheid.reference.data import store, verification
 from cepheid.reference.data.store import StoreError
 from cepheid.rules.errors import UserError
+from tests import assert_raises
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
 Change = Callable[[dict[str, Any]], object]
@@ -30,16 +31,15 @@ def edit_manifest(folder: Path, change: Change) -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def test_the_arrays_are_those_that_were_drawn(prepared: Path) -> None:
+def test_arrays_are_those_that_were_drawn_and_the_manifest_tells_what_was_asked_for(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays = store.open_arrays(prepared)
     assert arrays.keys() == LAYOUT.keys()
     for name, expected in draw(range(ROWS)).items():
         assert arrays[name].dtype == expected.dtype
         np.testing.assert_array_equal(arrays[name], expected)
         assert not arrays[name].flags.writeable
-
-
-def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
     manifest = store.read_manifest(prepared)
     assert manifest.generator == "numbers"
     assert manifest.parameters == PARAMETERS
@@ -48,9 +48,6 @@ def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
     assert manifest.arrays["stamps"].shape == (ROWS, 2, 4, 4)
     assert len(manifest.arrays["stamps"].chunks) == 8
     assert verification.verify(prepared) == manifest
-
-
-def test_caches_can_be_dropped(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.drop_caches(prepared)
     assert verification.verify(prepared)
     monkeypatch.delattr(os, "posix_fadvise")  # as on macOS
@@ -104,8 +101,7 @@ def put_file_in_place(folder: Path) -> None:
 )  # fmt: skip
 def test_damage_is_found(folder: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(folder)
-    with pytest.raises(StoreError, match=message):
-        store.open_arrays(folder)
+    assert_raises(StoreError, message, store.open_arrays, folder)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +119,7 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
     path = folder / "numbers.npy"
     content = path.read_bytes()
     path.write_bytes(content[:10] + header.encode().ljust(117) + b"\n" + content[128:])
-    with pytest.raises(StoreError, match=r"numbers\.npy: damaged"):
-        store.open_arrays(folder)
+    assert_raises(StoreError, r"numbers\.npy: damaged", store.open_arrays, folder)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +138,7 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
 )
 def test_edited_manifest_is_found(folder: Path, change: Change) -> None:
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +163,13 @@ def test_hostile_manifest_is_found_though_its_digest_fits(
     edit_manifest(folder, lambda facts: None)
     assert store.read_manifest(folder)
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": NaN}', "[" * 10**5])
 def test_a_manifest_without_its_json_is_found(folder: Path, text: str) -> None:
     (folder / store.MANIFEST).write_text(text)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 NUMBERS = (errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO)

@@ -10,13 +10,10 @@ import pytest
 
 from cepheid.reference.machine import counters, energy
 from cepheid.reference.machine.counters import Keys, find_counters
+from tests.reference.machine.test_hardware import NVMLError
 
 UUIDS = [f"GPU-8f3b{number:04x}-77aa-1c0d-9d3e-5a1b2c3d4e5f" for number in range(8)]
 BUSES = ["1B", "43", "52", "61", "9D", "C3", "D1", "DF"]  # of a DGX H100
-
-
-class NVMLError(Exception):
-    """As the bindings have it."""
 
 
 def nvml(count: int = 8) -> SimpleNamespace:
@@ -105,15 +102,15 @@ def test_all_gpus_of_the_ranks_are_counted_where_each_sees_one(
     assert name_counters([used[5], used[5]]) == ["gpu5"]  # two ranks on one
 
 
-def test_a_part_of_the_gpus_is_not_taken_for_all(vendors: dict[str, Any], tmp_path: Path) -> None:
+def test_a_part_of_the_gpus_is_not_taken_for_all_and_unknown_keys_only_for_all(
+    vendors: dict[str, Any], tmp_path: Path
+) -> None:
     vendors["pynvml"] = nvml(4)
     used = [(uuid,) for uuid in UUIDS]  # a container shows four of eight to the first rank
     sensors = energy.find_sensors(tmp_path, has_gpu=True, used=used)
     assert "sensors know 4 of the 8 that the ranks use" in sensors.reason_for_none
     assert "GPUs" in sensors.not_measured
-
-
-def test_keys_that_no_tool_shares_count_where_all_are_used(vendors: dict[str, Any]) -> None:
+    del vendors["pynvml"]  # keys that no tool shares count where all are used
     vendors["amdsmi"] = amdsmi()
     assert name_counters([("strange-1",), ("strange-2",)]) == ["gpu0", "gpu1"]
     assert name_counters([("strange-1",)]) == []

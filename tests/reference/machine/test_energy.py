@@ -41,12 +41,16 @@ def powercap(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_is_counted_twice(powercap: Path) -> None:
+def test_nothing_is_counted_twice_and_a_counter_that_may_not_be_read_is_named(
+    powercap: Path,
+) -> None:
     sensors = energy.find_sensors(powercap)
     assert [counter.name for counter in sensors.counters] == ["package-0", "dram-0"]
     assert [counter.read() for counter in sensors.counters] == [5.0, 1.0]
     assert sensors.not_measured == energy.NEVER_MEASURED
     assert sensors.reason_for_none == ""
+    (powercap / "intel-rapl:0" / "energy_uj").unlink()
+    assert "intel-rapl:0/energy_uj: No such file" in energy.find_sensors(powercap).reason_for_none
 
 
 def test_missing_counters_are_named_and_no_sensors_told_with_the_reason(tmp_path: Path) -> None:
@@ -59,11 +63,6 @@ def test_missing_counters_are_named_and_no_sensors_told_with_the_reason(tmp_path
     assert "no sensors" in measured.report(0, 1)["none"]
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     assert energy.find_sensors(tmp_path).not_measured == f"memory, {energy.NEVER_MEASURED}"
-
-
-def test_a_counter_that_may_not_be_read(powercap: Path) -> None:
-    (powercap / "intel-rapl:0" / "energy_uj").unlink()
-    assert "intel-rapl:0/energy_uj: No such file" in energy.find_sensors(powercap).reason_for_none
 
 
 def test_a_counter_that_begins_again() -> None:
@@ -86,7 +85,7 @@ def test_the_power_log_is_sound_and_gives_the_same_energy(tmp_path: Path) -> Non
     assert trace.energy_joules(10.25, 11.0) == pytest.approx(22.5 + 50 + 4)
 
 
-def test_readings_cover_the_work_and_go_on_after_it() -> None:
+def test_readings_go_on_after_the_work_and_a_sensor_that_fails_costs_no_run() -> None:
     readings = iter(range(1000))
     counter = Counter("package-0", lambda: float(next(readings)))
     with Meter(Sensors((counter,), "storage")) as meter:
@@ -95,6 +94,11 @@ def test_readings_cover_the_work_and_go_on_after_it() -> None:
     assert trace is not None
     assert len(trace.times_seconds) >= 3  # the last row of the log needs a reading after it
     assert Measured((trace,)).format_power_log().count("\n") == 1 + len(trace.times_seconds)
+    answers = [1.0]
+    with Meter(Sensors((Counter("gpu0", answers.pop),), "")) as meter:
+        pass
+    assert meter.trace is None
+    assert "IndexError" in meter.failure
 
 
 def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_second(
@@ -106,14 +110,6 @@ def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_secon
     for _ in range(readings):
         meter._read()
     assert (time.thread_time() - begun) / readings < 0.01 * energy.PERIOD_SECONDS
-
-
-def test_a_sensor_that_fails_costs_no_run() -> None:
-    answers = [1.0]
-    with Meter(Sensors((Counter("gpu0", answers.pop),), "")) as meter:
-        pass
-    assert meter.trace is None
-    assert "IndexError" in meter.failure
 
 
 # Several nodes: all readings on one clock, in one power log ---------------------------------------
@@ -175,27 +171,18 @@ def test_the_readings_of_two_nodes_are_one_power_log(tmp_path: Path) -> None:
     assert log.energy_joules(10_250, 11_000) == pytest.approx(report["joules"], abs=0.01)
 
 
-def test_a_node_without_sensors_is_named() -> None:
+def test_nodes_without_sensors_or_with_a_failed_one_and_one_node_alone(tmp_path: Path) -> None:
     measured = gather(other(None), other(SECOND))
     assert measured.not_measured == "node 1, storage, memory"
     assert measured.names == ("node0-package-0", "node2-package-0", "node2-gpu0")
-
-
-def test_a_sensor_that_fails_on_any_node_ends_the_power_log() -> None:
     measured = gather(other(None, failure="OSError: gone"))
     assert measured.failure == "node 1: OSError: gone"
     assert measured.report(0, 1) == {"none": "a sensor failed during the run"}
-
-
-def test_one_node_keeps_the_names_of_its_sensors() -> None:
     measured = gather(None)  # another rank on the same node
     assert measured.names == ("package-0",)
     assert measured.format_power_log().splitlines()[:3] == [
         "# not measured: storage", "monotonic_ms,package-0", "10000.000,80.000",
     ]  # fmt: skip
-
-
-def test_rows_always_advance(tmp_path: Path) -> None:
     path = tmp_path / "power_0.csv"
     path.write_text(Measured((FIRST, FIRST.name_node(1))).format_power_log())
     assert not powerlog.read(path).problems
@@ -235,7 +222,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def test_shares_are_of_the_processors_that_may_be_used(clocks: SimpleNamespace) -> None:
+def test_shares_are_of_the_processors_that_may_be_used_and_at_most_all(
+    clocks: SimpleNamespace,
+) -> None:
     start = use.read()
     passed = (9, 1, 0, 0, 0, 5, 0), (2, 0, 3, 1, 4, 0, 0), (0, 0, 10, 0, 0, 0, 0)
     clocks.times = [Times(*seconds) for seconds in passed]
@@ -250,6 +239,12 @@ def test_shares_are_of_the_processors_that_may_be_used(clocks: SimpleNamespace) 
         "stolen_share": pytest.approx(0.2),
         "own_share": pytest.approx(0.4),
     }
+    start = use.Reading(1, 10.0, 0.0, 0.0, 1.0)
+    stop = use.Reading(1, 20.0, -0.5, 0.0, 12.0)  # clocks of two kinds, which are read in turn
+    assert use.describe(0.0, start, stop) == {
+        "load_before": 0.0, "processors": 1,
+        "idle_share": 0.0, "stolen_share": 0.0, "own_share": 1.0,
+    }  # fmt: skip
 
 
 def test_a_machine_that_tells_nothing_has_no_use(
@@ -262,15 +257,6 @@ def test_a_machine_that_tells_nothing_has_no_use(
     assert use.read() is None
     monkeypatch.delattr("os.getloadavg", raising=False)
     assert use.read_load() is None
-
-
-def test_more_time_than_passed_is_all_of_it(clocks: SimpleNamespace) -> None:
-    start = use.Reading(1, 10.0, 0.0, 0.0, 1.0)
-    stop = use.Reading(1, 20.0, -0.5, 0.0, 12.0)  # clocks of two kinds, which are read in turn
-    assert use.describe(0.0, start, stop) == {
-        "load_before": 0.0, "processors": 1,
-        "idle_share": 0.0, "stolen_share": 0.0, "own_share": 1.0,
-    }  # fmt: skip
 
 
 def test_own_time_grows_with_work() -> None:

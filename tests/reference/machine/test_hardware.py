@@ -244,7 +244,9 @@ def test_a_vendors_tool(
 Times = namedtuple("Times", ["user", "idle", "iowait"])
 
 
-def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_are_idle_also_where_the_system_hides_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     after = [Times(1, 0, 0), Times(0, 1, 0), Times(1, 0, 1), Times(0, 0, 0)]
     counters = cycle([[Times(0, 0, 0)] * 4, after])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counters))
@@ -252,9 +254,6 @@ def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert autotune.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
     assert autotune.measure_idle_processors(0) == 0
-
-
-def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = cycle([[Times(0, 0, 0)], [Times(1, 0, 0)]])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})

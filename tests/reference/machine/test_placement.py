@@ -1,7 +1,6 @@
 """The place of a process by the variables of real launchers, and the nodes of all ranks."""
 
 import json
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +19,7 @@ from cepheid.reference.machine.placement import (
     seat_rank,
 )
 from cepheid.rules.errors import UserError
+from tests import assert_raises, assert_refused
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
@@ -104,8 +104,7 @@ def test_the_size_of_each_node_of_a_step() -> None:
     uneven = {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}
     sizes = [read_placement({**uneven, "SLURM_NODEID": str(node)}).local_size for node in range(4)]
     assert sizes == [2, 2, 2, 1]
-    with pytest.raises(UserError, match="names no node 4"):
-        read_placement({**uneven, "SLURM_NODEID": "4"})
+    assert_refused("names no node 4", read_placement, {**uneven, "SLURM_NODEID": "4"})
 
 
 @pytest.mark.parametrize(
@@ -126,8 +125,7 @@ def test_the_size_of_each_node_of_a_step() -> None:
     ],
 )  # fmt: skip
 def test_launchers_that_contradict_each_other(environment: dict[str, str], message: str) -> None:
-    with pytest.raises(ContradictionError, match=message):
-        read_placement(environment)
+    assert_raises(ContradictionError, message, read_placement, environment)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +163,7 @@ def test_launchers_that_contradict_each_other(environment: dict[str, str], messa
 def test_incomplete_and_wrong_variables_are_refused(
     environment: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        read_placement(environment)
+    assert_refused(message, read_placement, environment)
 
 
 @pytest.mark.parametrize("exported", ["0", "1", "2", "7"])
@@ -245,8 +242,7 @@ def test_each_job_has_its_own_port() -> None:
 def test_ranks_without_a_meeting_place_are_refused(
     environment: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(UserError, match=re.compile(message)):
-        find_address(read_placement(environment), environment)
+    assert_refused(message, find_address, read_placement(environment), environment)
 
 
 # Nodes: by the launcher's word, or by the names of the hosts --------------------------------------

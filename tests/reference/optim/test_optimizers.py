@@ -167,7 +167,7 @@ def test_rates(schedule: Schedule, rates: dict[int, float]) -> None:
     assert {at: schedule.rate(at) for at in rates} == pytest.approx(rates)
 
 
-def test_collapsed_decay() -> None:
+def test_decay_collapses_follows_a_cosine_or_drops() -> None:
     schedule = Schedule(
         9.0, decay_samples=90, power=1.0, collapse_samples=60, collapse_length_samples=10
     )
@@ -176,17 +176,12 @@ def test_collapsed_decay() -> None:
     assert schedule.rate(70) == schedule.rate(90) == 0
     assert [schedule.weight_decay_factor(at) for at in (60, 61)] == [1.0, 2.0]
     assert not PLAIN.is_collapsed(10**9)
-
-
-def test_warm_up_then_cosine() -> None:
     rates = [
         warmup_then_cosine(at, base=2.0, end=1.0, warmup_samples=10, decay_samples=30)
         for at in (5, 10, 20, 30, 99)
     ]
     assert rates == pytest.approx([1.0, 2.0, 1.5, 1.0, 1.0])
 
-
-def test_drops_follow_a_linear_warm_up() -> None:
     def rate(samples: int, factor: float = 0) -> float:
         return warmup_then_drops(
             samples, base=8.0, warmup_samples=100, warmup_factor=factor, drops=[1000, 2000]
@@ -211,14 +206,13 @@ def published() -> tuple[epochs.Arm, CyclicSchedule]:
     create = find_create(import_task(full, "torch"))
     ranks = TorchRanks(0, 1, torch.device("cpu"))
     schedule = follow_cycles(create, arm.cycles)(config, ranks).shape.schedule
-    assert create(config, ranks).shape.schedule.peak == pytest.approx(
-        1.6
-    )  # of the optimizer at first
+    first = create(config, ranks).shape.schedule.peak  # of the optimizer at first
+    assert first == pytest.approx(1.6)
     return arm, schedule
 
 
-def test_the_published_rates() -> None:
-    _, schedule = published()
+def test_the_published_rates_of_which_only_the_last_cycle_collapses() -> None:
+    arm, schedule = published()
     rates = {
         780: 0.85,  # half of the warm-up from 0.1 to 1.6
         1560: 1.6,
@@ -235,10 +229,6 @@ def test_the_published_rates() -> None:
     }
     assert {at: schedule.rate(at * BATCH) for at in rates} == pytest.approx(rates)
     assert schedule.peak == 1.6
-
-
-def test_only_the_last_cycle_collapses() -> None:
-    arm, schedule = published()
     assert sum(cycle["steps"] for cycle in arm.cycles) == 22_610  # 72.3 epochs
     for at, collapsed in ((1, False), (21_050, False), (21_051, True), (22_610, True)):
         assert schedule.is_collapsed(at * BATCH) == collapsed

@@ -10,15 +10,21 @@ import torch
 
 from cepheid.reference.run import checkpoint
 from cepheid.rules.errors import UserError
+from tests import assert_refused
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_round_trip_and_what_is_missing_or_truncated(tmp_path: Path) -> None:
     state = {"model": {"w": torch.arange(3.0)}, "samples": 12}
     checkpoint.save(tmp_path / "a" / "b.pt", state)
     loaded = checkpoint.load(tmp_path / "a" / "b.pt")
     assert loaded["samples"] == 12
     assert torch.equal(loaded["model"]["w"], state["model"]["w"])  # type: ignore[index]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.pt"]
+    assert_refused("no such checkpoint", checkpoint.load, tmp_path / "none.pt")
+    checkpoint.save(tmp_path / "cut.pt", {"w": torch.zeros(1000)})
+    whole = (tmp_path / "cut.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "cut.pt")
 
 
 class Hostile:
@@ -34,19 +40,8 @@ def test_code_in_a_checkpoint_is_not_run(
         checkpoint.load(tmp_path / "hostile.pt")
     assert "weights_only" not in str(refused.value)
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Hostile()))
-    with pytest.raises(UserError, match="not a checkpoint"):
-        checkpoint.load(tmp_path / "plain.pt")
+    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "plain.pt")
     assert capsys.readouterr().out == ""
-
-
-def test_missing_and_truncated(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such checkpoint"):
-        checkpoint.load(tmp_path / "none.pt")
-    checkpoint.save(tmp_path / "cut.pt", {"w": torch.zeros(1000)})
-    whole = (tmp_path / "cut.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="not a checkpoint"):
-        checkpoint.load(tmp_path / "cut.pt")
 
 
 def test_arrays_need_no_framework(tmp_path: Path) -> None:
@@ -57,11 +52,9 @@ def test_arrays_need_no_framework(tmp_path: Path) -> None:
     assert np.array_equal(loaded["model"]["norm/gamma"], np.arange(3.0))
     whole = (tmp_path / "b.npz").read_bytes()
     (tmp_path / "b.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="not a checkpoint"):
-        checkpoint.load(tmp_path / "b.npz")
+    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "b.npz")
     np.savez(tmp_path / "hostile.npz", model=np.array([Hostile()], dtype=object))
-    with pytest.raises(UserError, match="not a checkpoint"):
-        checkpoint.load(tmp_path / "hostile.npz")
+    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "hostile.npz")
 
 
 @pytest.mark.parametrize("name", ["torch.load", "numpy.load"])
@@ -73,5 +66,4 @@ def test_what_the_system_refuses_is_no_damage(
 
     monkeypatch.setattr(name, refuse)
     path = tmp_path / ("b.pt" if name == "torch.load" else "b.npz")
-    with pytest.raises(UserError, match=r"cannot be read .*EIO; fix: the disk"):
-        checkpoint.load(path)
+    assert_refused(r"cannot be read .*EIO; fix: the disk", checkpoint.load, path)

@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
         configure(chosen, overrides=[override], **asked)
 
 
-def test_values_that_depend_on_each_other_are_refused_together() -> None:
+def test_values_that_depend_on_each_other_are_refused_together_but_not_in_open() -> None:
     rate = parse_hyperparameter(
         "opt_base_learning_rate",
         {"default": 1e-3, "closed": {"at_most": {"global_batch_size": 1e-4}}},
@@ -92,9 +92,6 @@ def test_values_that_depend_on_each_other_are_refused_together() -> None:
     with pytest.raises(UserError, match=r"at most 0.0001 × global_batch_size, that is 0.0008"):
         configure(related, overrides=["global_batch_size=8"])
     configure(related, division="open", overrides=["global_batch_size=8"])
-
-
-def test_the_open_division_allows_other_values_that_the_code_knows() -> None:
     config = configure(MINI, division="open", overrides=["global_batch_size=2"])
     assert config.hyperparameters["global_batch_size"] == 2
 
@@ -122,15 +119,11 @@ def test_derived_seeds_differ_by_run_submitter_system_and_benchmark() -> None:
     assert config.seed == replace(config, code_digest="d").select_run(0).seed  # not of the code
 
 
-def test_given_seeds_count_up_and_are_marked() -> None:
+def test_given_seeds_count_up_are_marked_and_runs_share_all_else() -> None:
     config = configure(MINI, seed=100)
     assert [config.select_run(index).seed for index in (0, 1, 4)] == [100, 101, 104]
     assert config.select_run(4).select_run(2).seed == 102
     assert config.seed_origin == "given"
-
-
-def test_runs_of_a_result_share_all_but_the_seed() -> None:
-    config = configure(MINI, seed=100)
     assert config.select_run(3).list_shared_settings() == config.list_shared_settings()
     assert configure(MINI, seed=101).list_shared_settings() != config.list_shared_settings()
 

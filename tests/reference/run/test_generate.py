@@ -37,7 +37,7 @@ def config() -> RunConfig:
     return configure(replace(chosen, generation=Generation((1, 10), (3, 2), 100)), seed=7)
 
 
-def test_a_run_from_the_first_line_to_the_last(
+def test_a_run_from_the_first_line_to_the_last_and_what_it_asks_of_its_task(
     config: RunConfig, task: ScriptedGenerator, tmp_path: Path
 ) -> None:
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
@@ -61,12 +61,6 @@ def test_a_run_from_the_first_line_to_the_last(
     assert stop["metadata"]["status"] == "success"
     assert events[-2]["value"] == [len(task.judged)]
     assert [taken.seconds for taken in task.times] == [(3.0,) * 3, (3.0,) * 2]
-
-
-def test_every_repetition_is_sampled_between_two_waits_and_the_last_is_judged(
-    config: RunConfig, task: ScriptedGenerator, tmp_path: Path
-) -> None:
-    execute(config, task, tmp_path / "result_0.txt")
     assert task.diary[:4] == ["drop_caches", "build", "warm_up 100", "synchronize"]
     sampled = [step for step in task.diary if step.startswith("sample")]
     assert sampled == ["sample 1 0", "sample 1 1", "sample 1 2", "sample 10 0", "sample 10 1"]

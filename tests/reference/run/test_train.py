@@ -54,7 +54,7 @@ def test_metrics_that_the_definition_does_not_name_are_refused_in_one_sentence(
     assert told in str(result)
 
 
-def test_stops_at_the_first_evaluation_that_reaches_all_targets(
+def test_stops_at_the_first_evaluation_that_reaches_all_targets_of_which_one_is_not_enough(
     config: RunConfig, tmp_path: Path
 ) -> None:
     task = ScriptedTask([POOR, GOOD, POOR])
@@ -67,18 +67,17 @@ def test_stops_at_the_first_evaluation_that_reaches_all_targets(
     assert events[-1]["value"] == task.data_digest
     stops = [event["metadata"] for event in events if event["key"] == "block_stop"]
     assert [stop["samples_count"] for stop in stops] == [128, 256]
-
-
-def test_one_target_of_two_is_not_enough(config: RunConfig, tmp_path: Path) -> None:
     half = quality(0.0, 9.0)
-    outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_0.txt")
+    outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_1.txt")
     assert not outcome.reached
     assert events[-2]["metadata"]["status"] == "aborted"
     assert events[-2]["metadata"]["reason"] == "the targets were not reached"
     assert outcome.samples == 320  # the budget, completed to a whole batch
 
 
-def test_data_are_untouched_before_run_start(good: Ended) -> None:
+def test_a_log_has_the_order_the_lines_and_the_settings_of_the_run(
+    good: Ended, config: RunConfig
+) -> None:
     task, _, events = good
     assert task.diary == [
         "drop_caches", "build", "warm_up", "synchronize",
@@ -87,6 +86,13 @@ def test_data_are_untouched_before_run_start(good: Ended) -> None:
     order = keys(events)
     assert order.index("cache_clear") < order.index("init_start") < order.index("seed")
     assert order.index("implementation") < order.index("init_stop") < order.index("run_start")
+    places = [event["metadata"] for event in events]
+    files = {place["file"] for place in places}
+    assert files == {"reference/run/train.py", "reference/run/task.py"}
+    assert len({place["lineno"] for place in places}) > 8
+    logged = {event["key"]: event["value"] for event in events}
+    assert {key: logged[key] for key in config.hyperparameters} == dict(config.hyperparameters)
+    assert logged["seed"] == config.seed
 
 
 @pytest.mark.parametrize(("name", "last"), [("build", "run_start"), ("drop_caches", "cache_clear")])
@@ -111,21 +117,6 @@ def test_what_became_of_the_caches_is_logged(
     task.drop_caches = lambda: dropped  # type: ignore[method-assign]
     _, events = execute(config, task, tmp_path / "result_0.txt")
     assert [event["value"] for event in events if event["key"] == "cache_clear"] == [logged]
-
-
-def test_records_name_the_line_that_asked_for_them(good: Ended) -> None:
-    places = [event["metadata"] for event in good[2]]
-    files = {place["file"] for place in places}
-    assert files == {"reference/run/train.py", "reference/run/task.py"}
-    assert len({place["lineno"] for place in places}) > 8
-
-
-def test_logged_hyperparameters_are_those_of_the_configuration(
-    config: RunConfig, good: Ended
-) -> None:
-    logged = {event["key"]: event["value"] for event in good[2]}
-    assert {key: logged[key] for key in config.hyperparameters} == dict(config.hyperparameters)
-    assert logged["seed"] == config.seed
 
 
 def test_progress_reports_the_stages(config: RunConfig) -> None:

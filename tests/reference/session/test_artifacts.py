@@ -100,7 +100,7 @@ def test_a_task_without_report_and_pictures_says_nothing(
     assert write(object(), tmp_path).messages == []
 
 
-def test_tables_go_to_a_file_and_one_line(tmp_path: Path) -> None:
+def test_tables_go_to_a_file_and_one_line_and_energy_without_tables(tmp_path: Path) -> None:
     recorder = keep(Scripted([TABLE]), tmp_path)
     assert recorder.messages == [f"run 0: report: {tmp_path / 'report_0.json'}"]
     (kept,) = tmp_path.iterdir()  # no temporary file is left
@@ -112,9 +112,6 @@ def test_tables_go_to_a_file_and_one_line(tmp_path: Path) -> None:
     assert table["rows"][0] == dict(TABLE.rows[0])
     assert table["rows"][2]["e1"] is None
     assert table["rows"][2]["e1_error"] is None
-
-
-def test_energy_is_kept_without_tables(tmp_path: Path) -> None:
     keep(object(), tmp_path, {"joules": 12.5})
     content = json.loads((tmp_path / "report_0.json").read_text())
     assert content["energy"] == {"joules": 12.5}
@@ -152,7 +149,7 @@ def draw_stamps() -> Any:
     return SimpleNamespace(parameters=parameters, sky=sky, evaluation_rows=np.arange(8))
 
 
-def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
+def test_regions_and_truth_of_each_galaxy_are_drawn_and_none_twice() -> None:
     scale = np.array([[0.1, 0.0], [0.05, 0.2]])
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -169,9 +166,6 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
         for patch, name in zip(panel.patches, pictures.REGIONS.values(), strict=True):
             edge = np.linalg.solve(scale, np.asarray(patch.get_path().vertices)[:-1].T)
             assert np.allclose((edge**2).sum(0), RADIUS_SQUARED[name[0]])
-
-
-def test_no_galaxy_is_shown_twice() -> None:
     assert pictures.find_nearest(np.array([30.0, 29.0, 500.0]), (30, 30, 30)) == [0, 1, 2]
 
 
@@ -215,7 +209,7 @@ def keep_energy(meter: Meter, folder: Path, index: int) -> tuple[str, dict[str, 
     return recorder.text, used
 
 
-def test_energy_is_shown_and_the_power_log_kept(tmp_path: Path) -> None:
+def test_energy_is_shown_and_the_power_log_kept_unless_a_sensor_failed(tmp_path: Path) -> None:
     write_log(tmp_path, 0, 100.5, 102.5)
     text, used = keep_energy(make_meter(50), tmp_path, 0)
     assert "run 0: 100 J, 50 W" in text
@@ -224,6 +218,13 @@ def test_energy_is_shown_and_the_power_log_kept(tmp_path: Path) -> None:
     log = powerlog.read(tmp_path / "power_0.csv")
     assert not log.problems
     assert log.energy_joules(100_500, 102_500) == pytest.approx(100)
+    meter = make_meter(50)
+    meter.failure = "OSError: gone"
+    (tmp_path / "power_0.csv").unlink()
+    text, used = keep_energy(meter, tmp_path, 0)
+    assert "run 0: no energy: OSError: gone" in text
+    assert "failed" in str(used["none"])
+    assert not list(tmp_path.glob("power_*"))
 
 
 def test_no_power_log_beside_runs_that_have_none(tmp_path: Path) -> None:
@@ -250,13 +251,3 @@ def test_the_power_log_is_there_before_the_data_are_digested(tmp_path: Path) -> 
     assert power.used["joules"] == pytest.approx(100)
     power.discard()
     assert not folder.power_log(0).exists()
-
-
-def test_a_failed_sensor_is_reported(tmp_path: Path) -> None:
-    write_log(tmp_path, 0, 100.5, 102.5)
-    meter = make_meter(50)
-    meter.failure = "OSError: gone"
-    text, used = keep_energy(meter, tmp_path, 0)
-    assert "run 0: no energy: OSError: gone" in text
-    assert "failed" in str(used["none"])
-    assert not list(tmp_path.glob("power_*"))

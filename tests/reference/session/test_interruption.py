@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from cepheid.reference.session import watcher
 from cepheid.reference.session.interruption import AGAIN_SECONDS, Interruption
 from cepheid.reference.session.result_folder import open_result_folder
 from cepheid.rules import definition
+from tests.checkout import run_program
 from tests.processes import Program
 from tests.reference.run.scripted import ScriptedTask, read_events
 from tests.reference.run.test_train import GOOD, POOR
@@ -223,11 +223,8 @@ with watcher.watch(folder, folder, lock):
 
 
 def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = run_program([sys.executable, "-c", WATCHED, tmp_path], env=own, timeout=60)
     now = time.time()
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     log = tmp_path / "interrupted_result_3_0.txt"
@@ -246,7 +243,7 @@ def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
     assert abs(metadata["monotonic_ms"] / 1000 - time.monotonic()) < 10
 
 
-def test_a_log_ends_once_and_no_other_one_is_overwritten(tmp_path: Path) -> None:
+def test_a_log_ends_once_overwrites_no_other_and_takes_nothing_but_json(tmp_path: Path) -> None:
     partial = tmp_path / "result_0.txt.partial"
     for number in range(3):
         file = logfile.RecordFile(partial, is_new=True)
@@ -257,9 +254,6 @@ def test_a_log_ends_once_and_no_other_one_is_overwritten(tmp_path: Path) -> None
         closed = logfile.close_log(partial, "third")
         assert closed.name == f"interrupted_result_0_{number}.txt"
         assert [r["key"] for r in read_events(closed)] == ["init_start", "init_aborted"]
-
-
-def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> None:
     file = logfile.RecordFile(tmp_path / "result_0.txt.partial", is_new=True)
     with pytest.raises(TypeError, match="not JSON serializable"):
         file.write("seed", object())

@@ -68,7 +68,7 @@ def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Pa
         assert folder.execution(config.execution) == settled
 
 
-def test_another_configuration_is_refused_once_there_is_a_run(
+def test_another_or_a_damaged_configuration_is_refused_once_there_is_a_run(
     config: RunConfig, tmp_path: Path
 ) -> None:
     other = configure(MINI, seed=1, overrides=["global_batch_size=16"])
@@ -80,11 +80,8 @@ def test_another_configuration_is_refused_once_there_is_a_run(
     assert_refused(tmp_path, config, r"global_batch_size.*choose another --output")
     assert fill(tmp_path, other) == path
     assert (path / "result_0.txt").read_text() == "done"
-
-
-def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
-    (fill(tmp_path, config, "done") / "configuration.json").write_text("{")
-    assert_refused(tmp_path, config, r"configuration\.json: damaged")
+    (path / "configuration.json").write_text("{")
+    assert_refused(tmp_path, other, r"configuration\.json: damaged")
 
 
 @pytest.mark.parametrize(

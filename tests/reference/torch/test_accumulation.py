@@ -9,7 +9,6 @@ import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks, send_messages
-from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, train
+from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, shrink, train
 from tests.test_benchmark_contract import configuration
 
 SPAN = "model_bn_span=2"  # so that batch norms of resnet50 and kfac allow pieces
@@ -33,10 +32,7 @@ GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stay
 def narrow(name: str, data_root: Path, *settings: str) -> RunConfig:
     """A configuration of resnet50 or kfac with a network of a quarter of the width."""
     config = configuration(name, data_root, *settings)
-    model = MappingProxyType({**config.definition.model, "width": 4})
-    return dataclasses.replace(
-        config, definition=dataclasses.replace(config.definition, model=model)
-    )
+    return dataclasses.replace(config, definition=shrink(config.definition, width=4))
 
 
 @pytest.mark.parametrize("micro_batch", [2, 4])
@@ -134,7 +130,6 @@ Step = tuple[float, dict[str, list[float]], dict[str, int]]
 
 def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list[Step]:
     """The loss of a step, some gradients and how often ranks exchange: whole, then in pieces."""
-    torch.set_num_threads(1)
     steps = []
     with start_ranks() as ranks:
         for size in ("whole", 2):
@@ -174,7 +169,6 @@ UPDATES = [("replicated", "whole"), ("sharded", "2"), ("overlapped", "2")]
 
 def _train_with_shared_updates(data_root: Path) -> list[list[float]]:
     """Some weights after two steps, by the kind of update and the size of pieces."""
-    torch.set_num_threads(1)
     found = []
     with start_ranks() as ranks:
         for update, size in UPDATES:
@@ -267,7 +261,6 @@ def test_a_step_that_fits_nowhere_names_the_way_out(
 
 def _warm_up_on_this_rank(data_root: Path) -> tuple[str, float]:
     """The pieces on this rank, of which only the second one has little memory."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks, pytest.MonkeyPatch.context() as monkeypatch:
         fits = 1000 if ranks.is_first else 2
         limit_memory("galaxy_shape", fits * PIXELS["galaxy_shape"], monkeypatch)
@@ -286,7 +279,6 @@ def test_ranks_agree_on_the_size_of_pieces(data_root: Path) -> None:
 
 def _lack_memory_on_this_rank(data_root: Path) -> tuple[str, str]:
     """What is said where ranks share images that do not fit."""
-    torch.set_num_threads(1)
     settings = [SPAN, "spatial_partitions=2"]
     with start_ranks() as ranks, pytest.MonkeyPatch.context() as monkeypatch:
         task = build(narrow("resnet50", data_root, *settings), ranks)

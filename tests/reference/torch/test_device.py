@@ -20,6 +20,7 @@ from cepheid.reference.torch.ranks.distributed import TorchRanks, plan_ranks, st
 from cepheid.rules import definition, systems
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
+from tests import assert_refused
 from tests.tasks import create, take_samples
 
 PAGE = ROOT / "docs" / "your-device.md"
@@ -104,8 +105,7 @@ def test_peaks_of_any_device_are_measured(kind: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("asked", ["cuda", "tpu", "xpu", "CPU", "cuda:1"])
 def test_a_device_that_is_not_there_is_refused(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPHEID_DEVICE", asked)
-    with pytest.raises(UserError, match=f"{asked} was asked for .* it can use cpu; fix"):
-        choice.choose_device()
+    assert_refused(f"{asked} was asked for .* it can use cpu; fix", choice.choose_device)
 
 
 GPUS = Accelerators(8, "NVIDIA H100 80GB HBM3", driver="NVIDIA 535.54.03 (CUDA 12.2)")
@@ -128,8 +128,7 @@ def test_no_run_takes_processors_beside_gpus_that_torch_cannot_use_unless_a_user
     monkeypatch.setattr(accelerators, "find_nvidia", lambda: GPUS)
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match=r"\(8 × NVIDIA H100 .*CUDA 12\.2\)\), but .*--device cpu"):
-        choice.choose_device()
+    assert_refused(r"\(8 × NVIDIA H100 .*CUDA 12\.2\)\), but .*--device cpu", choice.choose_device)
     monkeypatch.setenv(variable, value)
     assert choice.choose_device().kind == "cpu"
 
@@ -191,8 +190,7 @@ def test_a_module_without_a_device_is_refused(
     if code is not None:
         line = "from cepheid.reference.torch.device import Device\n"
         file.write_text(code.replace("{import}", line), encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        choice.import_device_class(file)
+    assert_refused(message, choice.import_device_class, file)
 
 
 class EntryPoint:
@@ -223,8 +221,7 @@ def test_an_entry_point_is_a_device(
 def test_an_entry_point_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint(ImportError("libacme.so: no such file"))]
     monkeypatch.setattr(metadata, "entry_points", lambda group: points)
-    with pytest.raises(UserError, match=r"acme_device:Acme.*libacme.*fix: repair or uninstall"):
-        choice.choose_device()
+    assert_refused(r"acme_device:Acme.*libacme.*fix: repair or uninstall", choice.choose_device)
     monkeypatch.setenv("CEPHEID_DEVICE", "cpu")
     assert choice.choose_device().kind == "cpu"
 

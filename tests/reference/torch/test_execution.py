@@ -98,15 +98,12 @@ def test_kernels_of_convolutions_are_measured_where_a_device_has_a_choice(
     assert not machine.seen
 
 
-def test_the_reason_why_nothing_compiles_is_kept() -> None:
+def test_noise_does_not_choose_and_the_reason_why_nothing_compiles_is_kept() -> None:
     settled = execution.autotune(
         Execution("fp32", threads="1"), Machine({}, "no C++ compiler").step, ALONE
     )
     assert settled.compile == "off"
     assert settled.because == {"compile": "torch.compile fails: no C++ compiler"}
-
-
-def test_noise_does_not_choose() -> None:
     assert autotune._pick_value({"fp32": 1.0, "bf16": 0.96}) == "fp32"
     assert autotune._pick_value({"fp32": 1.0, "bf16": 0.90}) == "bf16"
 
@@ -130,10 +127,14 @@ def _autotune_on_this_rank() -> Execution:
         return both if ranks.is_first else none
 
 
-def test_ranks_agree() -> None:
+def test_ranks_agree_also_with_different_processors() -> None:
     first, second = on_ranks(2, _autotune_on_this_rank)
     assert first.precision == "fp32"
     assert second.compile == "off"
+    first, second = on_ranks(2, _pick_threads_on_this_rank)
+    assert first == second
+    assert first.threads == "2"
+    assert first.because["threads"] == "2 ranks share 4 processors, of which 2.0 are idle"
 
 
 @pytest.mark.parametrize(
@@ -183,13 +184,6 @@ def _pick_threads_on_this_rank() -> Execution:
             return execution.autotune(Execution("fp32", "off"), Machine({}).step, ranks)
 
 
-def test_ranks_with_different_processors_agree() -> None:
-    first, second = on_ranks(2, _pick_threads_on_this_rank)
-    assert first == second
-    assert first.threads == "2"
-    assert first.because["threads"] == "2 ranks share 4 processors, of which 2.0 are idle"
-
-
 # torch.compile with a fall-back that says why -----------------------------------------------------
 
 
@@ -219,13 +213,13 @@ def test_falls_back_to_eager_and_says_why(
     assert function.failure == failure
 
 
-def test_compile_on_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_refused_and_a_bug_not_taken_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch, "compile", failing_compile)
     with pytest.raises(UserError, match=r"no C\+\+ compiler found.*compile=off"):
         Compiled(double, enabled=True, insist=True)(torch.ones(1))
 
-
-def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
     def broken(values: Any) -> Any:
         return values @ torch.ones(7, 7)
 

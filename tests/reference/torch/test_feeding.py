@@ -65,15 +65,11 @@ def test_the_next_batch_is_read_while_one_is_used() -> None:
     assert source.read == sorted(set(source.read)), "in turn, and once each"
 
 
-def test_a_step_may_ask_twice_and_a_resumed_run_begins_anew() -> None:
+def test_a_step_may_ask_twice_and_a_resumed_run_or_other_sizes_begin_anew() -> None:
     ahead = PiecesAhead(CPU, Source().take, STEP)
     assert ahead.take(0, SIZE) is ahead.take(0, SIZE)
     for samples in (STEP, 800, 808, 0, STEP):
         assert first_of(ahead.take(samples, SIZE)) == samples
-
-
-def test_pieces_of_another_size_are_read_anew() -> None:
-    """The size may change after the data were opened: pieces shrink until a step fits."""
     ahead = PiecesAhead(CPU, Source().take, STEP)
     for samples, size in ((0, 4), (0, 2), (STEP, 2), (2 * STEP, 1)):
         (piece,) = ahead.take(samples, size)

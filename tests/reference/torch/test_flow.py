@@ -32,14 +32,11 @@ def jacobian(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
     return found
 
 
-def test_the_published_counts() -> None:
+def test_counts_are_the_published_ones_and_masks_those_of_tensorflow_probability() -> None:
     flow = MaskedAutoregressiveFlow(32)
     assert sum(parameter.numel() for parameter in flow.parameters()) == 725_504
     layers = [layer for made in flow.layers for layer in [*made.hidden, made.output]]
     assert sum(layer.bias.numel() + int(layer.mask.sum()) for layer in layers) == 373_536
-
-
-def test_masks_are_those_of_tensorflow_probability() -> None:
     # Those of AutoregressiveNetwork(params=2, event_shape=4, hidden_units=[6]), by hand.
     made = MaskedAutoregressiveFlow(4, 1, (6,)).layers[0]
     assert made.degrees[1].tolist() == [1, 1, 2, 2, 3, 3]
@@ -56,15 +53,12 @@ def test_each_feature_depends_on_the_earlier_ones_only() -> None:
         assert (dependence[1:].abs().sum(1) > 0).all()
 
 
-def test_samples_give_their_noise_back() -> None:
+def test_samples_give_their_noise_back_and_their_density() -> None:
     flow = make_lively_flow(SMALL)
     noise = torch.randn(64, SMALL, dtype=torch.float64)
     latents = flow.sample(noise)
     assert not torch.allclose(latents, noise, atol=0.1)
     torch.testing.assert_close(flow.compute_noise(latents)[0], noise)
-
-
-def test_density_is_that_of_the_samples_by_autograd() -> None:
     flow = make_lively_flow(SMALL)
     noise = torch.randn(SMALL, dtype=torch.float64)
     latents = flow.sample(noise[None])[0]
@@ -140,15 +134,13 @@ def test_any_hidden_layers(hidden: tuple[int, ...]) -> None:
         torch.testing.assert_close(sample(noise), other.sample(noise), rtol=1e-4, atol=1e-5)
 
 
-def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_and_an_error_of_it_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sampling, "COMPILER", ("no-such-compiler",))
     with pytest.raises(sampling.NoCompilerError, match="no-such-compiler"):
         sampling.make_native_sampler(flow())
-
-
-def test_an_error_of_the_compiler_raises_no_compiler_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch.undo()
     source = tmp_path / "sampling.cpp"
     source.write_text("nonsense;")
     monkeypatch.setattr(sampling, "SOURCE", source)

@@ -13,6 +13,7 @@ from torch import nn
 from cepheid.reference.torch.images import compute_psnr, compute_ssim, load_given_weights
 from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import UserError
+from tests import assert_refused
 
 
 def make_network() -> nn.Sequential:
@@ -26,16 +27,13 @@ def write(folder: Path, state: Any) -> tuple[Path, str]:
     return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_weights_and_statistics_are_those_of_the_file(tmp_path: Path) -> None:
+def test_weights_and_statistics_are_those_of_the_file_also_of_old_versions(tmp_path: Path) -> None:
     given, network = make_network(), make_network()
     given.get_buffer("1.running_mean").fill_(3)
     path, digest = write(tmp_path, {**given.state_dict(), "fc.weight": torch.ones(2, 2)})
     load_given_weights(network, path, digest)
     for name, value in given.state_dict().items():
         assert torch.equal(network.state_dict()[name], value), name
-
-
-def test_files_of_old_versions_lack_the_counters_of_norms(tmp_path: Path) -> None:
     state = make_network().state_dict()
     del state["1.num_batches_tracked"]
     load_given_weights(make_network(), *write(tmp_path, state))
@@ -62,8 +60,7 @@ def test_other_weights_are_refused(
     network = make_network()
     before = network.get_parameter("0.weight").detach().clone()
     path, digest = write(tmp_path, {**network.state_dict(), "0.weight": before + 1, **change})
-    with pytest.raises(UserError, match=message):
-        load_given_weights(network, path, digest)
+    assert_refused(message, load_given_weights, network, path, digest)
     assert torch.equal(network.get_parameter("0.weight"), before)
     assert not capsys.readouterr().out
 
@@ -77,8 +74,7 @@ def test_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:
             load_given_weights(make_network(), path, digest)
     assert load_given_weights(make_network(), path, UNCONFIRMED) == whole
     path, digest = write(tmp_path, [1])
-    with pytest.raises(UserError, match="expected a mapping"):
-        load_given_weights(make_network(), path, digest)
+    assert_refused("expected a mapping", load_given_weights, make_network(), path, digest)
 
 
 def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path) -> None:
@@ -93,8 +89,7 @@ def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path
     assert torch.equal(network.get_parameter("0.weight"), before)
     assert torch.equal(network.get_parameter("1.weight"), given.get_parameter("1.weight"))
     path.write_bytes(b"12345678{")
-    with pytest.raises(UserError, match="not a file of weights"):
-        load_given_weights(network, path, UNCONFIRMED)
+    assert_refused("not a file of weights", load_given_weights, network, path, UNCONFIRMED)
 
 
 def test_similarity_and_signal_are_those_of_scikit_image() -> None:

@@ -197,12 +197,9 @@ def test_an_update_takes_the_gradient_at_the_weights_of_that_many_updates_ago(de
     assert expect(delay) != pytest.approx(expect(delay + 1))
 
 
-def test_ranks_that_share_batches_an_update_or_a_model_agree_with_one_rank() -> None:
+def test_ranks_that_share_work_agree_with_one_which_keeps_no_needless_versions() -> None:
     first, second = on_ranks(2, share_one_weight, 2)
     assert first == second == pytest.approx(dict.fromkeys(first, expect(2)[-1]))
-
-
-def test_a_task_keeps_no_more_versions_than_it_needs() -> None:
     task = build(configure_one_weight(), make=delay_gradients(ONE_WEIGHT, 2))
     train(task, 6 * BATCH)
     assert count_versions(task) == 3

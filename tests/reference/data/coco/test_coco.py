@@ -15,6 +15,7 @@ from cepheid.reference.data.coco import CocoParameters, Photographs, masks
 from cepheid.reference.data.coco.masks import RunLengths
 from cepheid.reference.data.detection import average_precision
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data.coco.replica import (
     BEYOND,
     CATEGORIES,
@@ -67,7 +68,7 @@ def test_packed_files_are_the_files(root: Path, photographs: Photographs) -> Non
     assert verification.verify(root / "packed") == photographs.manifest
 
 
-def test_training_images_without_objects_are_left_out_but_no_others(
+def test_images_without_objects_and_oddities_are_treated_as_the_reference_does(
     root: Path, photographs: Photographs
 ) -> None:
     with_objects = [number for number in range(TRAIN + LEFT_OUT) if number % 5]
@@ -78,6 +79,11 @@ def test_training_images_without_objects_are_left_out_but_no_others(
     assert grey.startswith("unusual images, which are used: 1 grey")
     assert "1 of them of crowds, which are trained; left out are 3 images of which nothing" in told
     assert told.endswith("and 1 boxes without area")
+    assert len(read_objects(photographs, CROWD)[1]) == 2  # the crowd is among them
+    assert len(read_objects(photographs, NO_AREA)[1]) == 2  # of three
+    boxes, _ = read_objects(photographs, BEYOND)
+    width = photographs.widths[photographs.image_ids == BEYOND]
+    assert boxes[:, 2].max() == pytest.approx(width + 0.01, abs=1e-4)
 
 
 def test_boxes_and_labels_are_those_of_the_annotations(
@@ -94,14 +100,6 @@ def test_boxes_and_labels_are_those_of_the_annotations(
             left, top, width, height = np.transpose([each["bbox"] for each in own])
             expected = np.stack([left, top, left + width, top + height], axis=1)
             np.testing.assert_allclose(boxes, expected, atol=1e-4)
-
-
-def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) -> None:
-    assert len(read_objects(photographs, CROWD)[1]) == 2  # the crowd is among them
-    assert len(read_objects(photographs, NO_AREA)[1]) == 2  # of three
-    boxes, _ = read_objects(photographs, BEYOND)
-    width = photographs.widths[photographs.image_ids == BEYOND]
-    assert boxes[:, 2].max() == pytest.approx(width + 0.01, abs=1e-4)
 
 
 def test_truth_knows_crowds(tmp_path: Path) -> None:
@@ -156,8 +154,7 @@ def lose_an_image(content: dict[str, Any]) -> None:
 )
 def test_annotations_that_contradict(tmp_path: Path, make_other: Change, message: str) -> None:
     change(write_replica(tmp_path), "val2017", make_other)
-    with pytest.raises(StoreError, match=message):
-        pack(tmp_path)
+    assert_raises(StoreError, message, pack, tmp_path)
 
 
 def test_other_counts_broken_annotations_and_damaged_images_are_told(tmp_path: Path) -> None:
@@ -166,11 +163,9 @@ def test_other_counts_broken_annotations_and_damaged_images_are_told(tmp_path: P
         pack(tmp_path, CocoParameters(117_266, 5000))
     damaged = source / "train2017/000000000003.jpg"
     damaged.write_bytes(damaged.read_bytes()[:400])
-    with pytest.raises(StoreError, match=r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg", pack, tmp_path)
     (source / "annotations/instances_val2017.json").write_text("{")
-    with pytest.raises(StoreError, match="is not a file of COCO's annotations"):
-        pack(tmp_path)
+    assert_raises(StoreError, "is not a file of COCO's annotations", pack, tmp_path)
 
 
 # Masks --------------------------------------------------------------------------------------------
@@ -242,19 +237,15 @@ def test_every_object_has_the_mask_of_its_outline(root: Path, masked: Photograph
                 assert np.array_equal(decode(code), decode(expected))
 
 
-def test_training_on_masks_leaves_crowds_out(masked: Photographs) -> None:
-    rows = np.flatnonzero(masked.image_ids == CROWD)
-    _, (labels,) = masked.read_boxes(rows)
-    assert (labels > 0).sum() == 1
-    assert len(masked.read_masks(int(rows[0]))) == 2
-
-
 def test_masks_within_boxes(masked: Photographs) -> None:
     rows = np.arange(TRAIN)
     _, labels = masked.read_boxes(rows)
     cropped = masked.read_mask_crops(rows, 40)
     assert cropped.shape == (*labels.shape, 40, 40)
     assert not cropped[labels == 0].any()
+    (crowd,) = np.flatnonzero(masked.image_ids == CROWD)
+    assert (labels[crowd] > 0).sum() == 1  # whose mask is left out
+    assert len(masked.read_masks(int(crowd))) == 2
     # The outlines of the replica are the triangle of left, right and lower left corner.
     down, across = np.indices((40, 40)) / 40
     inside = cropped[0, 0].astype(bool)

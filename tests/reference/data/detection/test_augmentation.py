@@ -74,25 +74,20 @@ def test_all_modes_occur_about_equally_often_where_all_fit() -> None:
     assert areas.min() > 0.09
 
 
-def test_an_image_without_boxes_stays_whole() -> None:
-    parts = draw_parts(np.zeros((5, 3, 4), np.float32), np.zeros((5, 3), int), 1, 0)
-    np.testing.assert_array_equal(parts, [WHOLE] * 5)
-
-
-def test_boxes_are_cut_and_those_with_their_centre_outside_go() -> None:
+def test_boxes_are_cut_and_go_unless_the_image_stays_whole() -> None:
     boxes = np.array([[[0.4, 0.2, 0.8, 0.6], [0.0, 0.0, 0.4, 0.9], [0, 0, 0, 0]]], np.float32)
     labels = np.array([[3, 1, 0]])
     found, kept = cut_boxes(boxes, labels, np.array([[0.5, 0.0, 1.0, 0.5]]))
     np.testing.assert_array_equal(kept, [[3, 0, 0]])
     np.testing.assert_allclose(found, np.array([[[0, 0.4, 0.6, 1], [0] * 4, [0] * 4]]), atol=1e-6)
     assert found.dtype == np.float32
-
-
-def test_boxes_of_a_whole_image_stay_even_beyond_its_edge() -> None:
+    # Of a whole image they stay, even beyond its edge; one without boxes stays whole.
     boxes = np.array([[[0.9, 0.5, 1.2, 0.7], [-0.3, 0.0, 0.1, 1.01]]], np.float32)
     found, labels = cut_boxes(boxes, np.array([[1, 2]]), np.array([WHOLE]))
     np.testing.assert_array_equal(found, boxes)
     np.testing.assert_array_equal(labels, [[1, 2]])
+    parts = draw_parts(np.zeros((5, 3, 4), np.float32), np.zeros((5, 3), int), 1, 0)
+    np.testing.assert_array_equal(parts, [WHOLE] * 5)
 
 
 # Colours ------------------------------------------------------------------------------------------
@@ -144,7 +139,9 @@ def test_one_change_is_what_the_standard_library_computes(
         np.testing.assert_allclose(planes.permute(1, 2, 0), expected, atol=2e-6)
 
 
-def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None:
+def test_each_image_has_its_own_changes_in_its_own_order_and_none_without_strength(
+    images: Tensor,
+) -> None:
     jitter = colours.draw_jitter(SSD, 3, 0, len(images))
     assert len({tuple(order.tolist()) for order in jitter.order}) > 2
     changed = colours.change_colours(images, jitter)
@@ -155,14 +152,11 @@ def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None
         for number in order:
             expected = change_slowly(expected, number, amounts[number])
         assert np.abs(found.numpy() - expected * 255).max() < 0.51
-
-
-def test_nothing_changes_without_strength(images: Tensor) -> None:
     jitter = colours.draw_jitter(colours.Strengths(), 3, 0, len(images))
     assert torch.equal(colours.change_colours(images, jitter), images)
 
 
-def test_amounts_are_uniform_in_their_range_and_orders_equally_likely() -> None:
+def test_changes_are_uniform_and_depend_on_seed_and_position_alone() -> None:
     jitter = colours.draw_jitter(SSD, 1, 0, 5000)
     for number, (strength, centre) in enumerate(zip(SSD.all, (1, 1, 1, 0), strict=True)):
         amounts = jitter.amounts[:, number]
@@ -172,9 +166,6 @@ def test_amounts_are_uniform_in_their_range_and_orders_equally_likely() -> None:
     counts = np.unique(jitter.order.numpy(), axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert counts.min() > 150
-
-
-def test_changes_depend_on_seed_and_position_alone() -> None:
     whole = colours.draw_jitter(SSD, 1, 100, 400)
     part = colours.draw_jitter(SSD, 1, 250, 50)
     for field in ("amounts", "order"):

@@ -14,6 +14,7 @@ from cepheid.reference.data.detection.average_precision import (
     Truth,
     compute_average_precision,
 )
+from tests import assert_raises
 from tests.reference.data.detection import plain_precision
 
 WIDTH, HEIGHT = 200, 100
@@ -84,45 +85,40 @@ def draw_random(seed: int, *, ties: bool = False) -> tuple[Truth, Detections]:
 # By hand ------------------------------------------------------------------------------------------
 
 
-def test_perfect_detections_have_average_precision_1() -> None:
+def test_perfect_missing_and_overlapping_detections_by_hand() -> None:
     found = detect(TWO.boxes.tolist(), [1, 2], [0, 1], [0.9, 0.3])
     result = compute_average_precision(TWO, found)
     assert (result.ap, result.ap50, result.ap75) == pytest.approx((1, 1, 1))
     assert result.by_class == pytest.approx((1, 1, None))
     # 50 × 40 and 40 × 40 pixels
     assert (result.ap_small, result.ap_medium, result.ap_large) == pytest.approx((None, 1, None))
-
-
-def test_nothing_found_has_average_precision_0_and_nothing_to_find_none() -> None:
     assert compute_average_precision(TWO, NOTHING).ap == 0
     empty = make_truth([], [], [])
     found = detect([[0, 0, 10, 10]], [1], [0], [0.5])
     none = AveragePrecision(None, None, None, None, None, None, (None, None, None))
     assert compute_average_precision(empty, found) == none
-
-
-def test_a_box_with_an_overlap_of_two_thirds_counts_at_four_of_ten_thresholds() -> None:
+    # An overlap of two thirds counts at four of ten thresholds.
     truth = make_truth([[10, 10, 40, 40]], [1], [0])
     result = compute_average_precision(truth, detect([[10, 10, 40, 30]], [1], [0], [0.5]))
     assert result.ap == pytest.approx(0.4)
     assert (result.ap50, result.ap75) == pytest.approx((1, 0))
 
 
-def test_a_wrong_class_or_image_finds_nothing() -> None:
+def test_a_wrong_class_or_image_finds_nothing_and_none_is_a_mistake() -> None:
     for label, image in ((2, 0), (1, 1)):
         found = detect([[10, 10, 60, 50]], [label], [image], [0.9])
         assert compute_average_precision(TWO, found).by_class[0] == 0
+    for label, image in ((0, 0), (4, 0), (1, 4), (1, -1)):
+        found = detect([[0, 0, 10, 10]], [label], [image], [0.5])
+        assert_raises(ValueError, "expected", compute_average_precision, TWO, found)
 
 
-def test_a_false_detection_costs_only_where_it_has_the_higher_score() -> None:
+def test_which_detections_of_an_object_or_a_crowd_count_as_false() -> None:
     boxes = [[10, 10, 60, 50], [70, 10, 90, 20]]
     truth = make_truth(boxes[:1], [1], [0])
     for score, expected in ((0.1, 1.0), (0.9, 0.5)):
         found = detect(boxes, [1, 1], [0, 0], [0.5, score])
         assert compute_average_precision(truth, found).ap == pytest.approx(expected)
-
-
-def test_a_second_detection_of_an_object_is_false_but_not_of_a_crowd() -> None:
     boxes = [[10, 10, 60, 50], [100, 10, 180, 90]]
     found = detect(
         [[100, 10, 140, 50], [140, 50, 180, 90], boxes[0]], [1, 1, 1], [0, 0, 0], [0.9, 0.8, 0.7]
@@ -131,9 +127,6 @@ def test_a_second_detection_of_an_object_is_false_but_not_of_a_crowd() -> None:
     assert compute_average_precision(crowd, found).ap == pytest.approx(1)
     single = make_truth(boxes, [1, 1], [0, 0])
     assert compute_average_precision(single, found).ap == pytest.approx(1 / 3 * 51 / 101)
-
-
-def test_only_a_hundred_detections_of_a_class_in_an_image_count() -> None:
     truth = make_truth([[10, 10, 60, 50]], [1], [0])
     false = [[150.0, 60.0, 160.0, 70.0]] * 100
     found = detect(
@@ -142,13 +135,6 @@ def test_only_a_hundred_detections_of_a_class_in_an_image_count() -> None:
     assert compute_average_precision(truth, found).ap == 0
     others = replace(found, labels=np.array([2] * 100 + [1]))
     assert compute_average_precision(truth, others).ap == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("label", "image"), [(0, 0), (4, 0), (1, 4), (1, -1)])
-def test_a_detection_of_no_class_or_image_is_a_mistake(label: int, image: int) -> None:
-    found = detect([[0, 0, 10, 10]], [label], [image], [0.5])
-    with pytest.raises(ValueError, match="expected"):
-        compute_average_precision(TWO, found)
 
 
 # Against loops ------------------------------------------------------------------------------------
@@ -213,5 +199,4 @@ def test_masks_are_not_boxes() -> None:
     wrong = replace(found, masks=encode(np.array([[36, 10, 60, 50]])))
     assert compute_average_precision(truth, right, of_masks=True).ap == pytest.approx(1)
     assert compute_average_precision(truth, wrong, of_masks=True).ap == 0
-    with pytest.raises(ValueError, match="no masks"):
-        compute_average_precision(truth, found, of_masks=True)
+    assert_raises(ValueError, "no masks", compute_average_precision, truth, found, of_masks=True)

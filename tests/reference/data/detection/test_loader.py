@@ -72,7 +72,9 @@ def test_batches_do_not_depend_on_ranks_and_workers(ranks: int, workers: int) ->
         batches = [part.next_batch(samples) for part in parts]
         for one, several in zip(whole.next_batch(samples), zip(*batches, strict=True), strict=True):
             assert torch.equal(one, torch.cat(several))
-    for loader in (whole, *parts):
+    first, second = (load(Share(rank, 2, 4, 2)) for rank in range(2))  # that share images
+    assert torch.equal(first.next_batch(0)[0], second.next_batch(0)[0])
+    for loader in (whole, *parts, first, second):
         loader.close()
 
 
@@ -153,13 +155,6 @@ def test_evaluation_sees_every_image_once_and_whole(ranks: int) -> None:
             assert np.abs(images[0].numpy() - expected).max() <= 2
         loader.close()
     assert sorted(seen) == list(range(EVALUATION))
-
-
-def test_partitions_have_the_same_samples() -> None:
-    first, second = (load(Share(rank, 2, 4, 2)) for rank in range(2))
-    assert torch.equal(first.next_batch(0)[0], second.next_batch(0)[0])
-    first.close()
-    second.close()
 
 
 # Masks, and images that keep their aspect --------------------------------------------------------

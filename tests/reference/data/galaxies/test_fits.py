@@ -42,13 +42,19 @@ def opened(dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         yield hdus
 
 
-def test_file_is_valid(opened: Any) -> None:
+def test_file_is_valid_and_its_psf_in_the_middle(opened: Any) -> None:
     opened.verify("exception")
     assert [hdu.name for hdu in opened] == ["PRIMARY", "LABELS", "PSF", "STAMPS", "NOISE_FREE"]
     assert Path(opened.filename()).stat().st_size % 2880 == 0
+    psf = opened["PSF"].data
+    assert psf.sum() == pytest.approx(1, abs=0.02)
+    np.testing.assert_allclose(psf, psf[::-1, ::-1], atol=1e-6)
+    assert opened["PSF"].header["CRPIX1"] == 16.5
 
 
-def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies) -> None:
+def test_images_labels_and_headers_are_the_stored_ones_with_their_units(
+    opened: Any, dataset: Galaxies
+) -> None:
     noise = np.sqrt(SKY.sky_electrons)[:, None, None]
     for name, stored in (("STAMPS", dataset.stamps), ("NOISE_FREE", dataset.noise_free)):
         assert opened[name].header["BUNIT"] == "electron"
@@ -56,9 +62,6 @@ def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies)
         np.testing.assert_allclose(opened[name].data, stored.astype(float) * noise, rtol=1e-6)
     drawn = galaxies.compute_electrons(SKY, galaxies.draw_galaxy(SKY, 5))
     np.testing.assert_allclose(opened["NOISE_FREE"].data[5], drawn, rtol=1e-3, atol=0.01)
-
-
-def test_labels_are_the_stored_ones_with_units_and_meanings(opened: Any, dataset: Galaxies) -> None:
     table = opened["LABELS"]
     for name in galaxies.LABELS:
         np.testing.assert_array_equal(table.data[name], dataset.labels[name])
@@ -68,9 +71,6 @@ def test_labels_are_the_stored_ones_with_units_and_meanings(opened: Any, dataset
     for number in range(1, len(table.columns) + 1):
         assert table.header[f"TCOMM{number}"]
     assert "beta the angle of the major axis" in str(table.header["COMMENT"])
-
-
-def test_header_says_how_the_sky_was_observed(opened: Any, dataset: Galaxies) -> None:
     header = opened[0].header
     assert header["DATADIG"] == dataset.manifest.digest
     assert (header["PIXSCALE"], header["PSFFWHM"], header["NROWS"]) == (0.2, 0.65, 7)
@@ -94,40 +94,27 @@ def test_zero_points_give_galsims_magnitudes(opened: Any) -> None:
         assert found == pytest.approx(expected, abs=0.005)
 
 
-def test_psf_is_of_unit_flux_and_in_the_middle(opened: Any) -> None:
-    psf = opened["PSF"].data
-    assert psf.sum() == pytest.approx(1, abs=0.02)
-    np.testing.assert_allclose(psf, psf[::-1, ::-1], atol=1e-6)
-    assert opened["PSF"].header["CRPIX1"] == 16.5
-
-
-def test_nothing_is_overwritten(dataset: Galaxies, tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_told_and_nothing_is_left(
+    dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "sky.fits"
     output.write_text("mine")
     with pytest.raises(StoreError, match="is there already"):
         export(dataset, output)
     assert output.read_text() == "mine"
-
-
-def test_disk_that_is_too_small_is_told(
-    dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    output.unlink()
+    with pytest.raises(StoreError, match="/proc/no: cannot be written"):
+        export(dataset, Path("/proc/no/sky.fits"))
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(StoreError, match="not enough disk space"):
-        export(dataset, tmp_path / "sky.fits")
+        export(dataset, output)
     assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
 
-
-def test_place_that_cannot_be_written_is_told(dataset: Galaxies) -> None:
-    with pytest.raises(StoreError, match="/proc/no: cannot be written"):
-        export(dataset, Path("/proc/no/sky.fits"))
-
-
-def test_interruption_leaves_nothing(dataset: Galaxies, tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fits.export(dataset, SKY, TRAIN, tmp_path / "sky.fits", interrupt)
+        fits.export(dataset, SKY, TRAIN, output, interrupt)
     assert not list(tmp_path.iterdir())

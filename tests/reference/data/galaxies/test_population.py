@@ -63,24 +63,17 @@ def test_sizes_shapes_and_profiles_follow_the_published_quantiles() -> None:
     np.testing.assert_allclose(np.percentile(found, (50, 84, 95)), [1.18, 2.67, 3.50], atol=0.25)
 
 
-def test_counts_rise_by_the_slope() -> None:
-    magnitudes = galaxies_of_the_prior()["magnitude"]
+def test_counts_redshifts_and_places_follow_their_distributions() -> None:
+    prior = galaxies_of_the_prior()
+    magnitudes, redshifts, offsets = (prior[name] for name in ("magnitude", "redshift", "offset"))
     assert magnitudes.min() >= 20
     assert magnitudes.max() <= 25.2
     brighter, fainter = ((low < magnitudes) & (magnitudes < low + 1) for low in (23.0, 24.0))
     assert fainter.sum() / brighter.sum() == pytest.approx(10**0.3, rel=0.1)
-
-
-def test_redshifts_follow_the_science_book() -> None:
-    """The mean of (z/z0)² exp(−z/z0) is 3 z0; the truncated tails change it by less than 2%."""
-    magnitudes, redshifts = (galaxies_of_the_prior()[name] for name in ("magnitude", "redshift"))
+    # The mean of (z/z0)² exp(−z/z0) is 3 z0; the truncated tails change it by less than 2%.
     faint = magnitudes > 24
     expected = 3 * (0.0417 * magnitudes[faint] - 0.744)
     assert redshifts[faint].mean() == pytest.approx(expected.mean(), rel=0.05)
-
-
-def test_galaxies_are_anywhere_within_a_pixel() -> None:
-    offsets = galaxies_of_the_prior()["offset"]
     assert np.abs(offsets).max() <= 0.5
     np.testing.assert_allclose(offsets.std(axis=0), 1 / math.sqrt(12), rtol=0.03)
 
@@ -158,13 +151,7 @@ def test_catalogue_is_named_by_its_contents(copied: Path) -> None:
     assert replace(SKY, catalogue=copied).as_json != here.as_json
 
 
-def test_missing_catalogue_is_told(tmp_path: Path) -> None:
-    sky = replace(SKY, catalogue=tmp_path / "cosmos.fits")
-    with pytest.raises(StoreError, match=r"cosmos\.fits: cannot be read .*galsim_download_cosmos"):
-        _ = sky.folder_name
-
-
-def test_the_catalogue_that_a_user_has_is_found(
+def test_the_catalogue_that_a_user_has_is_found_and_a_missing_one_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CEPHEID_COSMOS", raising=False)
@@ -178,6 +165,8 @@ def test_the_catalogue_that_a_user_has_is_found(
         assert population.find_catalogue("cosmos") == path
     monkeypatch.setenv("CEPHEID_COSMOS", "/mine/c.fits")
     assert population.find_catalogue("cosmos") == Path("/mine/c.fits")
+    read = r"cosmos\.fits: cannot be read .*galsim_download_cosmos"
+    assert_refused_catalogue(tmp_path / "cosmos.fits", read)
 
 
 @needs_cosmos
@@ -192,16 +181,13 @@ def test_a_catalogue_of_another_version_is_refused(copied: Path) -> None:
             ]
             fits.BinTableHDU.from_columns(made).writeto(second, overwrite=True)
 
-    sky = SkyParameters(samples=3, catalogue=copied)
     cut(slice(90), slice(None))
-    with pytest.raises(StoreError, match=r"_fits\.fits has 90, .* from one version"):
-        _ = sky.folder_name
+    assert_refused_catalogue(copied, r"_fits\.fits has 90, .* from one version")
     cut(slice(None), slice(-2))
-    with pytest.raises(StoreError, match="another version of the catalogue: no column hlr, flux"):
-        _ = sky.folder_name
+    lacking = "another version of the catalogue: no column hlr, flux"
+    assert_refused_catalogue(copied, lacking)
     copied.write_bytes(b"not FITS")
-    with pytest.raises(StoreError, match="not a whole table of a COSMOS catalogue"):
-        _ = sky.folder_name
+    assert_refused_catalogue(copied, "not a whole table of a COSMOS catalogue")
 
 
 @needs_cosmos
@@ -213,8 +199,13 @@ def test_a_catalogue_that_was_cut_short_or_damaged_is_refused(copied: Path) -> N
     assert header != content
     for damaged in (content[: len(content) // 2], header):
         file.write_bytes(damaged)
-        with pytest.raises(StoreError, match=r"_fits\.fits: not a whole table .*; fix: fetch"):
-            _ = SkyParameters(samples=3, catalogue=copied).folder_name
+        assert_refused_catalogue(copied, r"_fits\.fits: not a whole table .*; fix: fetch")
+
+
+def assert_refused_catalogue(path: Path, message: str) -> None:
+    """Require that a catalogue is refused where it is named."""
+    with pytest.raises(StoreError, match=message):
+        _ = SkyParameters(samples=3, catalogue=path).folder_name
 
 
 @needs_cosmos

@@ -16,6 +16,7 @@ from cepheid.reference.data.image_files.decoding import KINDS
 from cepheid.reference.data.imagenet import layout as imagenet_layout
 from cepheid.reference.data.imagenet.layout import Listing
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data.pictures import (
     CLASSES,
     DRAWN,
@@ -95,38 +96,40 @@ def test_many_damaged_images_are_named_in_a_file(
     for path in write_set(tmp_path).glob("val/*/*"):
         path.write_bytes(b"no image")
     monkeypatch.setattr(packing, "MOST_NAMED", 2)
-    with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"and 4 more; .*packed-damaged\.txt names all", pack, tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
 
 
-def test_unreadable_file_is_told(source: Path, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_or_changes_meanwhile_is_told(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = source / "train/n01/train_000.JPEG"
     broken.unlink()
     broken.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):
-        pack(tmp_path)
-
-
-def test_file_that_changes_while_it_is_read_is_told(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert_raises(StoreError, r"train_000\.JPEG: cannot be read \(No such file", pack, tmp_path)
     examine = decoding.examine
 
     def examine_and_cut_another(content: bytes) -> tuple[int, int, int]:
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 
+    broken.unlink()
+    broken.write_bytes(jpeg(0))
     monkeypatch.setattr(packing, "examine", examine_and_cut_another)
-    with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"val_014\.JPEG: changed while it was read", pack, tmp_path)
 
 
-def test_packed_set_needs_its_source_no_longer(source: Path, tmp_path: Path) -> None:
+def test_packed_set_needs_its_source_no_longer_and_a_damaged_index_is_found(
+    source: Path, tmp_path: Path
+) -> None:
     folder = pack(tmp_path)
     shutil.rmtree(source)
     assert pack(tmp_path) == folder
     assert verification.verify(folder)
+    ends = np.load(folder / "images_ends.npy")
+    ends[3] = ends[2] - 1
+    np.save(folder / "images_ends.npy", ends)
+    assert_raises(StoreError, r"images\.bin: where its rows end is damaged", imagenet.load, folder)
 
 
 # Interruptions ------------------------------------------------------------------------------------
@@ -161,18 +164,8 @@ def test_unfinished_packing_of_other_files_is_kept(
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))
-    with pytest.raises(StoreError, match=r"unfinished preparation of something else"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"unfinished preparation of something else", pack, tmp_path)
     assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
-
-
-def test_damaged_index_is_found(source: Path, tmp_path: Path) -> None:
-    folder = pack(tmp_path)
-    ends = np.load(folder / "images_ends.npy")
-    ends[3] = ends[2] - 1
-    np.save(folder / "images_ends.npy", ends)
-    with pytest.raises(StoreError, match=r"images\.bin: where its rows end is damaged"):
-        imagenet.load(folder)
 
 
 # What is found, and what is missing ---------------------------------------------------------------
@@ -182,7 +175,9 @@ def list_source(source: Path) -> Listing:
     return imagenet_layout.list_files(source, len(CLASSES), TRAIN, EVALUATION)
 
 
-def test_lists_training_then_validation_in_the_order_of_classes(source: Path) -> None:
+def test_lists_training_then_validation_in_the_order_of_classes_and_nothing_else(
+    source: Path,
+) -> None:
     found = list_source(source)
     assert found.classes == CLASSES
     places = ("n01/train_000", "n01/train_003", "n01/train_006", "n01/train_009", "n02/train_001")
@@ -191,6 +186,10 @@ def test_lists_training_then_validation_in_the_order_of_classes(source: Path) ->
     assert found.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
     sizes = [(source / name).stat().st_size for name in found.names]
     assert found.sizes_bytes.tolist() == sizes
+    (source / "train/n01/.train_000.JPEG.123").touch()
+    (source / "train/n01/README.txt").touch()
+    (source / "train/.cache").mkdir()
+    assert list_source(source).names == found.names
 
 
 # Validation images in one folder ------------------------------------------------------------------
@@ -236,9 +235,6 @@ def test_a_list_without_a_class_for_each_image_is_refused(source: Path, text: st
         list_source(source)
 
 
-# What is missing ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -266,13 +262,4 @@ def test_an_incomplete_set_is_refused(
     source: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     damage(source)
-    with pytest.raises(StoreError, match=message):
-        list_source(source)
-
-
-def test_hidden_files_and_others_are_passed_over(source: Path) -> None:
-    expected = list_source(source)
-    (source / "train/n01/.train_000.JPEG.123").touch()
-    (source / "train/n01/README.txt").touch()
-    (source / "train/.cache").mkdir()
-    assert list_source(source).names == expected.names
+    assert_raises(StoreError, message, list_source, source)

@@ -13,6 +13,7 @@ import pytest
 from cepheid.reference.data import coco, imagenet, radiographs, store, videos, wmt
 from cepheid.reference.data.layouts import containers, laying_out
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
 from tests.reference.data.layouts import replicas
@@ -31,6 +32,11 @@ def lay_out(root: Path, source: str, given: Path) -> Path:
     return root / "packed"
 
 
+def assert_same(expected: Path, found: Path) -> None:
+    """Require that both folders of prepared data have one digest."""
+    assert store.read_manifest(found).digest == store.read_manifest(expected).digest
+
+
 # ImageNet -----------------------------------------------------------------------------------------
 
 
@@ -38,14 +44,13 @@ def lay_out(root: Path, source: str, given: Path) -> Path:
 def test_imagenet_in_any_layout_is_the_same(
     tmp_path: Path, write: Callable[[Path, Path], None]
 ) -> None:
-    source = replicas.write_imagenet(tmp_path / "distributed")
-    expected = store.read_manifest(pictures.pack(tmp_path / "distributed"))
-    write(source, tmp_path / "given")
-    lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
-    assert store.read_manifest(pictures.pack(tmp_path / "data")).digest == expected.digest
-    assert laying_out.lay_out(
-        imagenet.REAL, tmp_path / "given", tmp_path / "data" / imagenet.REAL, replicas.ignore
-    ) == [f"{tmp_path / 'data' / imagenet.REAL}: was laid out before"]
+    source, given = replicas.write_imagenet(tmp_path / "distributed"), tmp_path / "given"
+    write(source, given)
+    lay_out(tmp_path / "data", imagenet.REAL, given)
+    assert_same(*(pictures.pack(tmp_path / part) for part in ("distributed", "data")))
+    target = tmp_path / "data" / imagenet.REAL
+    told = laying_out.lay_out(imagenet.REAL, given, target, replicas.ignore)
+    assert told == [f"{target}: was laid out before"]
 
 
 # The other datasets -------------------------------------------------------------------------------
@@ -68,11 +73,10 @@ def write_coco(given: Path, source: Path, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["mmdetection", "torchvision", "archives"])
 def test_coco_in_any_layout_is_the_same(tmp_path: Path, layout: str) -> None:
-    source = photographs.write_replica(tmp_path / "distributed")
-    expected = store.read_manifest(photographs.pack(tmp_path / "distributed"))
-    write_coco(tmp_path / "given", source, layout)
-    lay_out(tmp_path / "data", coco.REAL, tmp_path / "given")
-    assert store.read_manifest(photographs.pack(tmp_path / "data")).digest == expected.digest
+    source, given = photographs.write_replica(tmp_path / "distributed"), tmp_path / "given"
+    write_coco(given, source, layout)
+    lay_out(tmp_path / "data", coco.REAL, given)
+    assert_same(*(photographs.pack(tmp_path / part) for part in ("distributed", "data")))
 
 
 @pytest.mark.parametrize("layout", ["folders", "tars", "zips", "one zip"])
@@ -85,14 +89,12 @@ def test_radiographs_in_any_layout_are_the_same(tmp_path: Path, layout: str) -> 
         replicas.write_zip(given / "archive.zip", replicas.list_below(source))
     else:
         shutil.copytree(source, given)
-        for number in () if layout == "folders" else (1, 2):
-            folder = given / f"images_{number:03}"
-            name = Path(f"{folder}.{'zip' if layout == 'zips' else 'tar.gz'}")
+        for folder in () if layout == "folders" else list(given.glob("images_*")):
             files = replicas.list_below(folder)
             if layout == "zips":
-                replicas.write_zip(name, files)
+                replicas.write_zip(Path(f"{folder}.zip"), files)
             else:
-                replicas.write_tar(name, dict(files), "w:gz")
+                replicas.write_tar(Path(f"{folder}.tar.gz"), dict(files), "w:gz")
             shutil.rmtree(folder)
     folder = lay_out(tmp_path / "data", radiographs.REAL, given)
     assert prepare(folder, xrays.PARAMETERS, processes=1).digest == expected.digest
@@ -104,10 +106,9 @@ def test_kitti_in_a_zip_is_the_same(tmp_path: Path, is_packed: bool) -> None:
     write_kitti(source, {"training": [9, 5], "testing": [3, 11]})
     expected = videos.prepare(tmp_path / "distributed" / "packed", READ, processes=1)
     if is_packed:
-        replicas.write_zip(
-            tmp_path / "given" / "data_tracking_image_2.zip", replicas.list_below(source)
-        )
-        source = tmp_path / "given"
+        archive = tmp_path / "given" / "data_tracking_image_2.zip"
+        replicas.write_zip(archive, replicas.list_below(source))
+        source = archive.parent
     folder = lay_out(tmp_path / "data", "KITTI", source)
     assert videos.prepare(folder, READ, processes=1).digest == expected.digest
 
@@ -141,15 +142,12 @@ def test_a_folder_without_the_dataset_says_what_was_looked_for(
         lay_out(tmp_path, imagenet.REAL, tmp_path / "given")
     with pytest.raises(StoreError, match=r"nothing of WMT17|no test set"):
         lay_out(tmp_path, WMT17, tmp_path / "given")
-    with pytest.raises(StoreError, match="no such folder"):
-        lay_out(tmp_path, WMT17, tmp_path / "nowhere")
+    assert_raises(StoreError, "no such folder", lay_out, tmp_path, WMT17, tmp_path / "nowhere")
     with pytest.raises(StoreError, match="is a file; give the folder"):
         lay_out(tmp_path, WMT17, Path(__file__))
-    with pytest.raises(StoreError, match="layouts of CIFAR"):
-        lay_out(tmp_path, "CIFAR", tmp_path / "given")
+    assert_raises(StoreError, "layouts of CIFAR", lay_out, tmp_path, "CIFAR", tmp_path / "given")
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "given")
-    with pytest.raises(StoreError, match="given: cannot be read"):
-        lay_out(tmp_path, WMT17, tmp_path / "given")
+    assert_raises(StoreError, "given: cannot be read", lay_out, tmp_path, WMT17, tmp_path / "given")
     assert not (tmp_path / imagenet.REAL).exists()
 
 
@@ -170,8 +168,7 @@ def test_archives_write_nothing_outside_and_nothing_huge(
         archive.writestr(name, b"0" * 100)
     if not name.startswith(".."):
         monkeypatch.setattr(containers, "MEMBER_BYTES_MAX", 99)
-        with pytest.raises(StoreError, match="expected at most 99"):
-            lay_out(tmp_path / "data", "KITTI", given)
+        assert_raises(StoreError, "expected at most 99", lay_out, tmp_path / "data", "KITTI", given)
         return
     lay_out(tmp_path / "data", "KITTI", given)
     assert not [*tmp_path.rglob("evil")]

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,10 @@ def lose(*paths: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def count(found: Any) -> tuple[int, int]:
+    return found.train_samples, found.evaluation_samples
+
+
 def prepare_imagenet(root: Path) -> tuple[int, int]:
     source = pictures.write_set(root)
     lose(source / "train/n02", source / "val/n02", source / "train/n03/train_005.JPEG")
@@ -40,22 +45,20 @@ def prepare_imagenet(root: Path) -> tuple[int, int]:
     assert sorted(set(images.labels.tolist())) == [0, 1]
     with pytest.raises(StoreError, match="--limit asks for 50; fix: give a smaller one"):
         imagenet.prepare(root / "more", replace(FEW, train_samples=50), processes=1)
-    return images.train_samples, images.evaluation_samples
+    return count(images)
 
 
 def prepare_coco(root: Path) -> tuple[int, int]:
     lose(*sorted((photographs.write_replica(root) / "train2017").iterdir())[:2])
     few = replace(photographs.PARAMETERS, train_samples=5, evaluation_samples=3, is_subset=True)
-    found = coco.load(photographs.pack(root, few))
-    return found.train_samples, found.evaluation_samples
+    return count(coco.load(photographs.pack(root, few)))
 
 
 def prepare_radiographs(root: Path) -> tuple[int, int]:
     lose(xrays.write_replica(root) / "images_001/images/00000002_000.png")
     few = replace(xrays.PARAMETERS, train_samples=3, evaluation_samples=2, is_subset=True)
     radiographs.prepare(root / "packed", few, processes=1)
-    found = radiographs.load(root / "packed")
-    return found.train_samples, found.evaluation_samples
+    return count(radiographs.load(root / "packed"))
 
 
 def prepare_videos(root: Path) -> tuple[int, int]:
@@ -74,8 +77,7 @@ def prepare_text(root: Path) -> tuple[int, int]:
     lose(*(root / "WMT16").glob("commoncrawl*"), root / "WMT16/training")
     few = replace(ASKED, train_samples=10, evaluation_samples=3, is_subset=True)
     wmt.prepare(root / "packed", few, 1)
-    found = wmt.load(root / "packed")
-    return found.train_samples, found.evaluation_samples
+    return count(wmt.load(root / "packed"))
 
 
 def prepare_text_of_2017(root: Path) -> tuple[int, int]:
@@ -83,8 +85,7 @@ def prepare_text_of_2017(root: Path) -> tuple[int, int]:
     lose(source / "one.en", source / "one.de")
     few = replace(test_pairs.GIVEN, train_samples=1, evaluation_samples=1, is_subset=True)
     wmt.prepare(root / "packed", few, 1)
-    found = wmt.load(root / "packed")
-    return found.train_samples, found.evaluation_samples
+    return count(wmt.load(root / "packed"))
 
 
 SUBSETS: dict[str, tuple[Callable[[Path], tuple[int, int]], tuple[int, int]]] = {

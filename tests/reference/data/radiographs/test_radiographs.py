@@ -133,7 +133,7 @@ def test_prepared_data_that_share_a_patient_are_not_opened(
 SEED = 20260101
 
 
-def test_findings_are_rare_and_occur_together() -> None:
+def test_findings_are_rare_and_no_patient_is_in_both_parts() -> None:
     drawn = [draw_findings(SEED, Drawing(patient, 0)) for patient in range(1, 3001)]
     labels = np.array([[name in found for name in FINDINGS] for found in drawn], float)
     shares = labels.mean(axis=0)
@@ -145,9 +145,6 @@ def test_findings_are_rare_and_occur_together() -> None:
     assert all(len(marks) == len(set(marks)) for marks in pairs)
     column = {name: labels[:, k] for k, name in enumerate(FINDINGS)}
     assert np.corrcoef(column["Pneumothorax"], column["Emphysema"])[0, 1] > 0.1
-
-
-def test_no_patient_is_in_both_parts_and_some_have_several_drawings() -> None:
     train, evaluation = list_drawings(SEED, (50, 30))
     assert (len(train), len(evaluation)) == (50, 30)
     patients = [{drawing.patient for drawing in part} for part in (train, evaluation)]
@@ -180,13 +177,10 @@ def test_all_five_marks_are_always_there_and_near_are_those_of_a_finding(
         assert close == set(near)
 
 
-def test_files_have_the_same_bytes_everywhere() -> None:
+def test_png_files_are_those_that_others_read_and_have_the_same_bytes_everywhere() -> None:
     """Compressed ones would depend on the library that compresses them."""
     file = encode_png(draw_chest(SEED, Drawing(7, 1), frozenset(["Mass", "Edema"]), 48))
     assert hashlib.sha256(file).hexdigest()[:16] == "3eb8edd9e54d5dc0"
-
-
-def test_png_files_are_those_that_others_read() -> None:
     levels = np.random.default_rng(1).integers(0, 256, (300, 257), dtype=np.uint8)  # two blocks
     file = encode_png(levels)
     with Image.open(io.BytesIO(file)) as image:
@@ -221,13 +215,10 @@ def test_the_area_is_the_share_of_pairs_in_order(drawn: list[tuple[int, int]]) -
         assert np.trapezoid(true_rate, false_rate) == pytest.approx(expected, abs=1e-12)
 
 
-def test_known_areas() -> None:
+def test_known_areas_and_their_intervals_which_are_narrower_with_more_images() -> None:
     scores = np.array([[0.1, 1, 3, 0], [0.4, 2, 2, 0], [0.35, 3, 1, 0], [0.8, 4, 0, 0]])
     labels = np.array([[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1]])
     assert compute_auroc(scores, labels).tolist() == [0.75, 1.0, 0.0, 0.5]
-
-
-def test_intervals_hold_the_area_and_are_narrower_with_more_images() -> None:
     random = np.random.default_rng(2)
     widths = []
     for count in (100, 1600):

@@ -94,15 +94,12 @@ def test_visible_pixels_are_those_where_an_object_is_the_brightest() -> None:
     np.testing.assert_array_equal(scenes.find_box(second), [6, 0, 14, 8])
 
 
-def test_an_object_has_its_signal_to_noise_ratio() -> None:
+def test_an_object_has_its_signal_to_noise_ratio_and_levels_are_finer() -> None:
     for found in objects.draw_objects(np.random.default_rng(3), PARAMETERS.sky, 5, 5):
         signal = objects.compute_signal(PARAMETERS.sky, found)
         assert np.sqrt(np.sum(signal**2)) == pytest.approx(found.signal_to_noise)
         x, y = np.array(found.centre_pixels) + SIDE / 2
         assert signal[:, int(y), int(x)].sum() > 0.3 * signal.sum(axis=0).max()
-
-
-def test_levels_are_finer_than_the_noise() -> None:
     levels = np.arange(256)
     noises = scenes.compute_sky_noises(levels)
     middle = levels[(noises > -2) & (noises < 2)]
@@ -128,16 +125,21 @@ def test_a_lens_lies_at_the_centre_of_the_circle_of_its_arc() -> None:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def test_a_dataset_has_what_was_drawn(loaded: Scenes, drawn: dict[str, np.memmap]) -> None:
+def test_a_dataset_has_what_was_drawn_and_areas_of_the_masks(
+    loaded: Scenes, drawn: dict[str, np.memmap]
+) -> None:
     assert (loaded.train_samples, loaded.evaluation_samples) == (12, 4)
     np.testing.assert_array_equal(loaded.images, drawn["images"])
     np.testing.assert_array_equal(loaded.boxes, drawn["boxes"])
     np.testing.assert_array_equal(loaded.labels, drawn["labels"])
     masks = loaded.read_masks(np.array([5, 2]))
     np.testing.assert_array_equal(masks[1], unpack(drawn["masks"][2]))
-
-
-# Truth: perfect detections have an average precision of 1 -----------------------------------------
+    truth = make_truth(loaded)
+    expected = loaded.read_masks(np.arange(12, 16)).sum(axis=(2, 3))[loaded.labels[12:] > 0]
+    np.testing.assert_array_equal(truth.areas, expected)
+    sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
+    assert np.all(truth.areas <= sides.prod(axis=1))
+    np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
 
 
 def test_perfect_boxes_and_masks_are_perfect(loaded: Scenes) -> None:
@@ -150,15 +152,6 @@ def test_perfect_boxes_and_masks_are_perfect(loaded: Scenes) -> None:
         result = compute_average_precision(truth, found, of_masks=of_masks)
         assert result.ap == pytest.approx(1)
         assert result.by_class == pytest.approx((1, 1, 1))
-
-
-def test_areas_are_those_of_the_masks(loaded: Scenes) -> None:
-    truth = make_truth(loaded)
-    expected = loaded.read_masks(np.arange(12, 16)).sum(axis=(2, 3))[loaded.labels[12:] > 0]
-    np.testing.assert_array_equal(truth.areas, expected)
-    sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
-    assert np.all(truth.areas <= sides.prod(axis=1))
-    np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
 
 
 def test_masks_within_boxes_are_those_of_the_pixels(loaded: Scenes) -> None:

@@ -16,6 +16,7 @@ from cepheid.reference.data.sentences.batches import (
     Padding,
     measure_padding,
 )
+from tests import assert_raises
 
 SEED, EPOCHS = 4, 3
 BUCKETINGS = (
@@ -85,7 +86,7 @@ def test_random_batches_are_those_of_the_stream() -> None:
             assert np.array_equal(order.share(samples, rank, 3), by_length[rank::3])
 
 
-def test_a_window_is_sorted_and_its_batches_are_not() -> None:
+def test_a_window_is_sorted_its_batches_are_not_and_begin_at_whole_ones() -> None:
     order = make_order(Bucketing(GLOBAL, 10))
     longest = [order.lengths[order.take(samples)].max() for samples in range(0, 240, 12)]
     assert longest != sorted(longest)
@@ -95,27 +96,24 @@ def test_a_window_is_sorted_and_its_batches_are_not() -> None:
             (order.lengths[order.take(n * 12)].max(axis=1).min(), longest[n]) for n in by_length
         ]
         assert all(here[1] <= after[0] for here, after in pairwise(ends))
+    cut = "17 samples are not a number of batches of 12"
+    assert_raises(ValueError, cut, make_order(Bucketing(GLOBAL, 5)).take, 17)
 
 
-def test_hosts_take_turns() -> None:
-    """Batches 0, 3, 6 and 9 are the first host's window: they are sorted among each other alone."""
-    order, drawn = make_order(Bucketing(ROUND_ROBIN, 4, hosts=3)), make_order(Bucketing())
+def test_hosts_take_turns_or_keep_to_their_parts() -> None:
+    """Of turns, batches 0, 3, 6 and 9 are the first host's window: sorted among each other."""
+    turns, drawn = make_order(Bucketing(ROUND_ROBIN, 4, hosts=3)), make_order(Bucketing())
+    local = make_order(Bucketing(LOCAL, 4, hosts=3))
     for host in range(3):
-        numbers = [host + 3 * turn for turn in range(4)]
-        mine = np.concatenate([order.take(number * 12) for number in numbers])
-        raw = np.concatenate([drawn.take(number * 12) for number in numbers])
-        assert sorted(mine) == sorted(raw)
-
-
-def test_local_hosts_keep_to_their_parts() -> None:
-    order, drawn = make_order(Bucketing(LOCAL, 4, hosts=3)), make_order(Bucketing())
-    for host in range(3):
-        part = slice(4 * host, 4 * host + 4)
-        mine = np.concatenate([order.take(number * 12)[part] for number in range(4)])
-        raw = np.concatenate([drawn.take(number * 12)[part] for number in range(4)])
-        assert sorted(mine) == sorted(raw)
+        part, in_turn = slice(4 * host, 4 * host + 4), range(host, 12, 3)
+        for order, numbers, rows in ((turns, in_turn, slice(12)), (local, range(4), part)):
+            mine, raw = (
+                np.concatenate([each.take(number * 12)[rows] for number in numbers])
+                for each in (order, drawn)
+            )
+            assert sorted(mine) == sorted(raw)
         for number in range(4):
-            assert set(order.take(number * 12)[part]) == set(order.share(number * 12, host, 3))
+            assert set(local.take(number * 12)[part]) == set(local.share(number * 12, host, 3))
 
 
 def test_padding_is_counted_by_hand() -> None:
@@ -149,10 +147,4 @@ def test_what_each_input_saves() -> None:
     "asked", [("sorted", 1, 1), (GLOBAL, 0, 1), (LOCAL, 1, 0), (GLOBAL, 1, 2), (RANDOM, 1, 2)]
 )
 def test_settings_that_make_no_sense(asked: tuple[str, int, int]) -> None:
-    with pytest.raises(ValueError, match=r"expected input|has one host"):
-        Bucketing(*asked)
-
-
-def test_sorted_batches_begin_at_whole_batches() -> None:
-    with pytest.raises(ValueError, match="17 samples are not a number of batches of 12"):
-        make_order(Bucketing(GLOBAL, 5)).take(17)
+    assert_raises(ValueError, r"expected input|has one host", Bucketing, *asked)

@@ -43,11 +43,9 @@ def test_the_cepheid_brightens_fast_and_fades_slowly() -> None:
 
 def test_asteroids_move_along_straight_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the star, and where nothing leaves the frame, the centre of light moves evenly."""
-    monkeypatch.setattr(drawn, "FAINTEST", 0.0)
-    monkeypatch.setattr(drawn, "BRIGHTEST", 0.0)
-    monkeypatch.setattr(drawn, "ASTEROIDS", 1)
+    for name, value in {"FAINTEST": 0.0, "BRIGHTEST": 0.0, "ASTEROIDS": 1, "SKY": 0.0}.items():
+        monkeypatch.setattr(drawn, name, value)
     axis = np.arange(40)
-    monkeypatch.setattr(drawn, "SKY", 0.0)
     clip = drawn.draw_sky(np.random.default_rng(3), 12, 40)[..., 0].astype(float)
     total = clip.sum(axis=(1, 2))
     down, across = ((clip.sum(axis=kept) * axis).sum(axis=1) / total for kept in ((2,), (1,)))
@@ -86,11 +84,14 @@ def test_clips_of_kitti_are_consecutive_frames_of_a_drive(tmp_path: Path) -> Non
 def test_a_missing_frame_or_drive_of_kitti_is_named(tmp_path: Path) -> None:
     root = tmp_path / "KITTI"
     write_kitti(root, {"training": [13], "testing": [4]})
-    with pytest.raises(StoreError, match=r"image_02: 1 clips, expected 2; fix: extract all"):
-        videos.prepare(tmp_path / "clips", READ, processes=1)
+    assert_refused(tmp_path, r"image_02: 1 clips, expected 2; fix: extract all")
     (root / "training/image_02/0000/000002.png").unlink()
-    with pytest.raises(StoreError, match=r"0000: frame 000002.png is missing, got 000003.png"):
-        videos.prepare(tmp_path / "clips", READ, processes=1)
+    assert_refused(tmp_path, r"0000: frame 000002.png is missing, got 000003.png")
+
+
+def assert_refused(root: Path, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        videos.prepare(root / "clips", READ, processes=1)
 
 
 def enlarge_frame(path: Path) -> None:
@@ -116,5 +117,4 @@ def test_a_damaged_frame_of_kitti_is_named(
 ) -> None:
     write_kitti(tmp_path / "KITTI", {"training": [13], "testing": [8]})
     damage(tmp_path / "KITTI/training/image_02/0000/000005.png")
-    with pytest.raises(StoreError, match=f"000005.png: {message}"):
-        videos.prepare(tmp_path / "clips", READ, processes=1)
+    assert_refused(tmp_path, f"000005.png: {message}")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,9 @@ from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.sentences.batches import END, UNKNOWN, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
+from cepheid.reference.data.wmt.grammar import TRAIN, make_pair
 from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
+from tests import assert_raises
 from tests.reference import Later, need
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,
@@ -109,13 +112,21 @@ def toy() -> Any:
     return moses.Merges("#version: 0.2\nl o\nlo w</w>\ne r</w>\n", subwords)
 
 
-def test_merges_by_hand(toy: Any) -> None:
+def test_merges_are_those_by_hand_and_of_the_text_itself(
+    toy: Any, root: Path, pairs: Pairs
+) -> None:
     assert toy.split(["low", "lower"]) == ["low", "lo@@", "w@@", "er"]
     assert toy.encode("low lower x") == [4, 4 + 1, 4 + 2, 4 + 3, UNKNOWN]
     assert toy.decode([4, 5, 6, 7]) == "low lower"
     assert toy.decode([0, 1, 2, 3, 4, 99]) == "low", "numbers that are no subwords are left out"
     assert toy.decode([5]) == "lo"
     assert len(toy) == 9
+    (folder,) = root.glob("WMT16-words-*")
+    lines = [line for end in ("de", "en") for line in (folder / f"words.{end}").open()]
+    learnt = io.StringIO()
+    learn_bpe.learn_bpe(lines, learnt, ASKED.merges)
+    vocabulary = json.loads((root / "packed" / "vocabulary.json").read_bytes())
+    assert vocabulary["codes"] == learnt.getvalue()
 
 
 # Preparation --------------------------------------------------------------------------------------
@@ -133,28 +144,22 @@ def test_counts_say_what_was_read_and_dropped(root: Path, pairs: Pairs) -> None:
     assert "3 with letters that latin-1 lacks" in reasons
 
 
-def test_the_order_is_that_of_the_definition(pairs: Pairs) -> None:
-    """Text of the first file comes first, so that what is not needed is the last file's."""
-    assert pairs.text(pairs.target.row(0).tolist()) == wmt_line(NEWS_COMMENTARY, 0)
-    assert pairs.text(pairs.target.row(OF_EACH).tolist()) == wmt_line(EUROPARL, 0)
-
-
 def wmt_line(name: str, number: int) -> str:
-    from cepheid.reference.data.wmt.grammar import TRAIN, make_pair
-
     return make_pair(7, TRAIN, list(ODD_PAIRS).index(name) * OF_EACH + number)[1]
 
 
-def test_every_test_sentence_is_evaluated_as_it_is_written(pairs: Pairs) -> None:
+def test_sentences_are_in_the_order_of_the_definition_and_references_as_written(
+    pairs: Pairs,
+) -> None:
     assert pairs.references[:3] == tuple(german for _, german in TEST_PAIRS)
     assert len(pairs.references) == TEST
     assert len(pairs.source.lengths) == 80 + TEST
-
-
-def test_targets_are_the_references(pairs: Pairs) -> None:
     rows = range(80 + len(TEST_PAIRS), 80 + TEST)
     translated = [pairs.text(pairs.target.row(row).tolist()) for row in rows]
     assert translated == list(pairs.references[len(TEST_PAIRS) :])
+    # Text of the first file comes first, so that what is not needed is the last file's.
+    assert pairs.text(pairs.target.row(0).tolist()) == wmt_line(NEWS_COMMENTARY, 0)
+    assert pairs.text(pairs.target.row(OF_EACH).tolist()) == wmt_line(EUROPARL, 0)
 
 
 def test_the_vocabulary_has_the_most_frequent_subwords_first(root: Path, pairs: Pairs) -> None:
@@ -172,16 +177,6 @@ def test_the_vocabulary_has_the_most_frequent_subwords_first(root: Path, pairs: 
     )
     assert min(counts) >= moses.FIRST, "a subword of the training text is unknown"
     assert counts[moses.FIRST] == max(counts.values())
-
-
-def test_merges_are_those_of_the_text_itself(root: Path, pairs: Pairs) -> None:
-    """``cat words.de words.en | subword-nmt learn-bpe`` there; here words are counted first."""
-    (folder,) = root.glob("WMT16-words-*")
-    lines = [line for end in ("de", "en") for line in (folder / f"words.{end}").open()]
-    learnt = io.StringIO()
-    learn_bpe.learn_bpe(lines, learnt, ASKED.merges)
-    vocabulary = json.loads((root / "packed" / "vocabulary.json").read_bytes())
-    assert vocabulary["codes"] == learnt.getvalue()
 
 
 def test_the_rarest_subwords_give_way_to_the_size(tmp_path: Path) -> None:
@@ -216,15 +211,22 @@ def test_a_folder_that_cannot_be_read_is_told_not_a_missing_file(
 ) -> None:
     (tmp_path / MOSES / "training").mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "training")
-    with pytest.raises(StoreError, match="training: cannot be read; fix: ask its owner"):
-        prepare(tmp_path)
+    assert_raises(StoreError, "training: cannot be read; fix: ask its owner", prepare, tmp_path)
 
 
-def test_too_few_lines_are_refused_before_the_work(tmp_path: Path) -> None:
+def test_too_few_lines_and_an_incomplete_test_set_are_told_before_the_work(tmp_path: Path) -> None:
     write_replica(tmp_path / MOSES, OF_EACH, TEST)
-    with pytest.raises(StoreError, match=r"100 training pairs \(.*the definition uses 200"):
-        prepare(tmp_path, replace(ASKED, train_samples=200))
+    many, lines = (
+        replace(ASKED, train_samples=200),
+        r"100 training pairs \(.*the definition uses 200",
+    )
+    assert_raises(StoreError, lines, prepare, tmp_path, many)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".packed.lock", MOSES]
+    shutil.rmtree(tmp_path / MOSES)
+    write_replica(tmp_path / MOSES, OF_EACH, TEST - 1)
+    incomplete = r"7 pairs to evaluate, .* evaluation_samples: 8"
+    assert_raises(StoreError, incomplete, prepare, tmp_path)
+    assert not list(tmp_path.glob("WMT16-words-*/words.*"))
 
 
 def test_everyone_has_the_same_bytes(
@@ -313,19 +315,10 @@ def test_what_is_wrong_with_the_files_is_told(
     write_replica(tmp_path / MOSES, OF_EACH, TEST)
     assert callable(change)
     change(tmp_path / MOSES / name)
-    with pytest.raises(StoreError, match=message):
-        prepare(tmp_path)
+    assert_raises(StoreError, message, prepare, tmp_path)
     assert not (tmp_path / "packed").exists()
-
-
-def test_an_incomplete_test_set_is_told_before_the_work(tmp_path: Path) -> None:
-    write_replica(tmp_path / MOSES, OF_EACH, TEST - 1)
-    with pytest.raises(StoreError, match=r"7 pairs to evaluate, .* evaluation_samples: 8"):
-        prepare(tmp_path)
-    assert not list(tmp_path.glob("WMT16-words-*/words.*"))
 
 
 @pytest.mark.parametrize("changes", [{"merges": 0}, {"longest_words": 0}, {"source": "WMT17"}])
 def test_settings_that_make_no_sense(changes: dict[str, Any]) -> None:
-    with pytest.raises(StoreError, match=r"data\.merges and longest_words are"):
-        replace(ASKED, **changes)
+    assert_raises(StoreError, r"data\.merges and longest_words are", replace, ASKED, **changes)

@@ -214,7 +214,9 @@ def read_english(pairs: Pairs) -> list[str]:
     return [pairs.text(pairs.source.row(row).tolist()) for row in range(48)]
 
 
-def test_exactly_as_many_pairs_as_asked_for(prepared: tuple[Path, Pairs]) -> None:
+def test_as_many_short_pairs_as_asked_for_of_which_none_comes_twice(
+    prepared: tuple[Path, Pairs],
+) -> None:
     folder, pairs = prepared
     assert (pairs.train_samples, pairs.evaluation_samples, len(pairs.references)) == (40, 8, 8)
     assert len(pairs.source.lengths) == len(pairs.target.lengths) == 48
@@ -224,12 +226,13 @@ def test_exactly_as_many_pairs_as_asked_for(prepared: tuple[Path, Pairs]) -> Non
     drawn = 40 + sum(left_out.values())
     assert drawn == 40 * len(rounds)
     assert left_out["too_long"] > left_out["empty"] == 0
-
-
-def test_both_parts_are_short_and_no_sentence_comes_twice(prepared: tuple[Path, Pairs]) -> None:
-    _, pairs = prepared
     assert max(pairs.source.lengths.max(), pairs.target.lengths.max()) <= SHORT.longest_tokens
     assert len(set(read_english(pairs))) == 48
+    # The vocabulary is made of a round of all lengths.
+    first = (folder.with_name("packed-text") / "train-1.en").read_text().splitlines()
+    assert len(first) == 40
+    kept = set(read_english(pairs)[:40])
+    assert 0 < sum(line in kept for line in first) < 40
 
 
 def test_the_first_of_repeated_pairs_stays(tmp_path: Path) -> None:
@@ -257,14 +260,6 @@ def test_an_interruption_changes_nothing(
     assert again.digest == prepared[1].manifest.digest
     assert told == sorted(told)
     assert told[-1] == 48
-
-
-def test_the_vocabulary_is_made_of_a_round_of_all_lengths(prepared: tuple[Path, Pairs]) -> None:
-    folder, pairs = prepared
-    first = (folder.with_name("packed-text") / "train-1.en").read_text().splitlines()
-    assert len(first) == 40
-    kept = set(read_english(pairs)[:40])
-    assert 0 < sum(line in kept for line in first) < 40
 
 
 def test_sentences_that_are_never_short_enough_are_told(

@@ -119,14 +119,16 @@ def test_what_is_wrong_with_the_text_is_told(
     assert not (tmp_path / "packed").exists()
 
 
-def test_missing_text_and_a_vocabulary_without_room_for_its_characters_are_told(
-    tmp_path: Path,
-) -> None:
+def test_missing_text_and_a_small_or_damaged_vocabulary_are_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"WMT17/one\.en: cannot be read \(No such file"):
         make_pairs(tmp_path, GIVEN)
     write_text(tmp_path)
     with pytest.raises(StoreError, match=r"more different characters than the 12 tokens"):
         make_pairs(tmp_path, replace(GIVEN, vocabulary=12))
+    make_pairs(tmp_path)
+    (tmp_path / "packed" / "vocabulary.model").write_bytes(b"x")
+    with pytest.raises(StoreError, match=r"vocabulary\.model: missing or damaged"):
+        wmt.load(tmp_path / "packed")
 
 
 def test_the_first_pairs_that_are_left_are_used(tmp_path: Path) -> None:
@@ -155,13 +157,6 @@ def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
     pairs = make_pairs(tmp_path, GIVEN)
     assert pairs.manifest.parameters["left_out"]["too_long"] == 1
     assert pairs.source.lengths[6] > GIVEN.longest_tokens
-
-
-def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
-    make_pairs(tmp_path)
-    (tmp_path / "packed" / "vocabulary.model").write_bytes(b"x")
-    with pytest.raises(StoreError, match=r"vocabulary\.model: missing or damaged"):
-        wmt.load(tmp_path / "packed")
 
 
 @pytest.mark.parametrize(
@@ -219,16 +214,13 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
         assert sum(map(places, cut.passes)) < 0.9 * places(whole.passes[0])
 
 
-def test_lengths_rise(drawn: Pairs) -> None:
+def test_lengths_rise_and_lines_end_at_line_feeds_alone(drawn: Pairs, tmp_path: Path) -> None:
     rows = sort_by_length(drawn.lengths, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
     one = pad(drawn, rows[[0, -1]])
     assert one.target.shape == (2, lengths[-1])
     assert one.target_tokens == lengths[0] + lengths[-1]
-
-
-def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     corpus = parallel_text.open_corpus(write_text(tmp_path), ["test"])
     assert len(corpus) == 2
     assert corpus.read_pair(1)[0] == "A dog sees a cat."

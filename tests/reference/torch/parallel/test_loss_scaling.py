@@ -78,7 +78,6 @@ def train_past_an_overflow(task: Any) -> float:
 
 
 def _train_on_this_rank(name: str, data_root: Path) -> float:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         settings = ["weight_update=sharded"] * (ranks.world_size > 1)
         return train_past_an_overflow(make_scaled_task(name, data_root, *settings, ranks=ranks))

@@ -46,7 +46,7 @@ def test_rows_and_columns_or_a_mesh_that_does_not_fit(
         assert find_shape(AllReduce.parse(all_reduce), count, per_node) == shape
 
 
-def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
+def test_a_chain_keeps_the_order_of_the_calls_and_hands_on_errors() -> None:
     """Even if the first collective ends in another order, which may differ from rank to rank."""
     ends: dict[int, Future[Any]] = {}
     second = []
@@ -72,8 +72,6 @@ def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
     assert second == [0, 1, 2]
     assert [int(result.wait()) for result in results] == [0, 10, 20]
 
-
-def test_an_error_in_a_chain_reaches_who_waits() -> None:
     def fail(values: Any) -> "Future[Any]":
         raise RuntimeError("Connection closed by peer")
 
@@ -111,7 +109,6 @@ def test_a_mesh_does_not_keep_its_groups_alive() -> None:
 
 def _sum(shape: tuple[int, int]) -> tuple[list[list[int]], bool, bool]:
     """Bytes by link of an all-reduce; whether it is right; whether scatter and gather are."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         mesh = RankMesh(ranks, shape)
         mine = torch.arange(NUMBERS, dtype=torch.float32) * (ranks.rank + 1)
@@ -143,7 +140,6 @@ def test_sums_send_the_bytes_of_the_formula(count: int, shape: tuple[int, int]) 
 
 def _train(shape: tuple[int, int]) -> list[float]:
     """Weights after two steps of a network with several buckets."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 3))

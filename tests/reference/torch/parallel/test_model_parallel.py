@@ -53,7 +53,6 @@ def _train_all(
     cases: dict[str, tuple[str, list[str]]], data_root: Path, folder: Path
 ) -> dict[str, Any]:
     """Losses, quality, weights of each case; also when it goes on from its checkpoint."""
-    torch.set_num_threads(1)
     results = {}
     with start_ranks() as ranks:
         for case, (name, settings) in cases.items():

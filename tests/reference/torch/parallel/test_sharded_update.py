@@ -104,7 +104,6 @@ class Training:
 
 def _train(kind: str, rows: int, is_ahead: bool, passes: int) -> tuple[list[float], Any, int]:
     """Weights and optimizer state after three steps, and the bytes of state on this rank."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         training = Training(ranks, kind, rows, is_ahead)
         for number in range(3):
@@ -148,7 +147,6 @@ def test_several_ranks_update_as_one_does(
 
 def _save(kind: str, path: Path) -> None:
     """Take two steps and save weights and optimizer; all ranks give their part."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         training = Training(ranks, kind)
         for number in range(2):
@@ -160,7 +158,6 @@ def _save(kind: str, path: Path) -> None:
 
 def _resume(kind: str, path: Path | None) -> list[float]:
     """The weights after four steps, or after two more than those that were saved."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         training = Training(ranks, kind)
         if path:
@@ -202,7 +199,6 @@ class Odd(nn.Module):
 
 def _train_odd(kind: str) -> tuple[list[float], float]:
     """Weights after two steps with a reload between them; the largest one after loading zeros."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         torch.manual_seed(0)
         model = Odd()
@@ -258,14 +254,11 @@ def _leave_out_a_weight() -> str:
         return str(raised.value)
 
 
-def test_a_weight_without_gradient_is_named() -> None:
+def test_a_weight_without_gradient_and_an_optimizer_of_whole_weights_are_refused() -> None:
     """As zeros it would be decayed, which one rank does not do."""
     for message in on_ranks(2, _leave_out_a_weight):
         assert "auxiliary.bias has no gradient" in message
         assert "fix: " in message
-
-
-def test_an_optimizer_that_needs_whole_weights_is_refused() -> None:
     from torch.optim import Adafactor
 
     model = Network()

@@ -26,7 +26,6 @@ def images() -> Any:
 
 
 def _normalise() -> tuple[list[float], list[float], list[float], list[float]]:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         share = ranks.split_batch(BATCH)
         mine = images()[ranks.rank * share : (ranks.rank + 1) * share].requires_grad_()
@@ -135,20 +134,23 @@ def test_a_late_rank_is_named_where_the_host_waits_for_an_asynchronous_sum() -> 
     assert re.match(r"rank 1 \(\S+\) did not answer for \d s", first)
 
 
-def test_single_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_needs_no_group_and_several_a_master_and_even_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with start_ranks() as ranks:
         assert (ranks.rank, ranks.world_size) == (0, 1)
         assert ranks.broadcast("x") == "x"
         ranks.barrier()
     assert not torch.distributed.is_initialized()
-
-
-def test_several_ranks_without_a_master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(UserError, match="MASTER_ADDR"), start_ranks():
         pass
+    ranks = TorchRanks(0, 3, torch.device("cpu"))
+    assert ranks.split_batch(9) == 3
+    with pytest.raises(UserError, match="multiple of 3"):
+        ranks.split_batch(8)
 
 
 def _say_where(told: list[dict[str, str]]) -> tuple[int, str]:
@@ -163,23 +165,13 @@ def _say_where(told: list[dict[str, str]]) -> tuple[int, str]:
         return int(error.code or 0), ""
 
 
-def test_places_that_contradict_each_other_are_one_error() -> None:
+def test_places_that_contradict_each_other_are_one_error_and_hosts_tell_the_others() -> None:
     told = [{"LOCAL_WORLD_SIZE": "1"}, {"LOCAL_WORLD_SIZE": "2"}]
     first, second = on_ranks(2, _say_where, told)
     assert first[0] == second[0] == 2
     assert "different numbers of ranks (1, 2)" in first[1]
     assert second[1] == ""
-
-
-def test_without_a_launchers_word_the_hosts_tell_the_size_of_a_node() -> None:
     assert on_ranks(2, _say_where, [{}, {}]) == [(2, "")] * 2
-
-
-def test_uneven_batches_are_refused() -> None:
-    ranks = TorchRanks(0, 3, torch.device("cpu"))
-    assert ranks.split_batch(9) == 3
-    with pytest.raises(UserError, match="multiple of 3"):
-        ranks.split_batch(8)
 
 
 # What the tests themselves use --------------------------------------------------------------------

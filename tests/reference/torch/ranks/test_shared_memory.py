@@ -130,7 +130,6 @@ class _Messages(TorchDispatchMode):
 
 def _normalise(samples: int) -> tuple[Any, ...]:
     """Return output, gradients, whether they lie channels last, and the messages each way."""
-    torch.set_num_threads(1)
     batch = torch.randn(8, 6, 5, 5, generator=torch.Generator().manual_seed(1)) * 3 + 2
     with start_ranks() as ranks:
         share = ranks.split_batch(len(batch))

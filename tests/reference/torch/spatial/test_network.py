@@ -151,7 +151,6 @@ def find_difference(case: Case, grid: Grid, ranks: TorchRanks) -> float:
 
 
 def _try_cases(cases: list[tuple[str, Case]]) -> list[float]:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         grids = [Grid.parse(name) for name, _ in cases]
         return [
@@ -187,7 +186,6 @@ def test_several_ranks_compute_what_one_does(ranks: int, grids: list[str], count
 
 def _try_spans(samples: int, name: str) -> float:
     """The difference where norms cover ``samples`` images, in part of a replica or several."""
-    torch.set_num_threads(1)
     size = (5, 4)
     with start_ranks() as ranks:
         grid = Grid.parse(name)
@@ -264,7 +262,6 @@ class Scores(nn.Module):
 
 def _compare_pyramids(name: str) -> float:
     """The largest difference of what a network with several maps returns, and of gradients."""
-    torch.set_num_threads(1)
     size = (15, 13)  # maps of 8 × 7, 4 × 4 and 2 × 2
     with start_ranks() as ranks:
         grid = Grid.parse(name)
@@ -359,13 +356,10 @@ def test_settings_name_grids(text: str, grid: Grid) -> None:
     assert grid.parts == max(1, grid.rows * grid.columns)
 
 
-def test_ranks_that_do_not_form_replicas_are_refused() -> None:
-    with pytest.raises(UserError, match="3 ranks cannot form replicas of 2 ranks"):
-        TorchRanks(0, 3, torch.device("cpu")).partition(2)
-
-
-def test_a_batch_is_shared_by_replicas() -> None:
+def test_a_batch_is_shared_by_replicas_which_all_ranks_must_form() -> None:
     ranks = TorchRanks(3, 4, torch.device("cpu")).partition(2)
     assert (ranks.replica, ranks.replicas, ranks.split_batch(6)) == (1, 2, 3)
     with pytest.raises(UserError, match="2 replicas of 2 ranks: choose a multiple of 2"):
         ranks.split_batch(7)
+    with pytest.raises(UserError, match="3 ranks cannot form replicas of 2 ranks"):
+        TorchRanks(0, 3, torch.device("cpu")).partition(2)
