@@ -213,7 +213,8 @@ def solve(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
 
 def solve_for_one(rows: Sequence[tuple[float, float, float]]) -> float:
     """Return the y of at least 0 for which b y comes nearest to c in all rows."""
-    return max(0.0, sum(b * c for _, b, c in rows) / sum(b * b for _, b, _ in rows))
+    products, squares = (math.fsum(row[1] * row[at] for row in rows) for at in (2, 1))
+    return max(0.0, products / squares)
 
 
 def choose_exponents(family: Family, known: Sequence[KnownTime]) -> Sequence[float]:
