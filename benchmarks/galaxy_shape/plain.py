@@ -5,7 +5,6 @@ layout, default Adam, no compilation, no autocast, float32. The tests compare th
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,8 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from cepheid.benchmarks.galaxy_shape.task import WORKLOAD as REFERENCE
 from cepheid.reference.galaxies.stamps import Galaxies
-from cepheid.reference.torch.workload import Norms, Recipe
+from cepheid.reference.torch.broken import use_default_optimizer
+from cepheid.reference.torch.workload import Norms
 from cepheid.rules.errors import UserError
 
 
@@ -110,11 +110,5 @@ def make_network(shape: Galaxies, norms: Norms) -> PlainShapeNetwork:
     return network
 
 
-def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
-    """Return Adam as torch chooses it."""
-    recipe = REFERENCE.make_optimizer(shape, model)
-    return replace(recipe, options={**recipe.options, "fused": None})
-
-
-WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+WORKLOAD = use_default_optimizer(REFERENCE).vary(make_network=make_network)
 """The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

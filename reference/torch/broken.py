@@ -1,6 +1,7 @@
-"""Break a workload in ways that several benchmarks share; ``benchmarks/<name>/broken.py`` does."""
+"""Variants of workloads that benchmarks share: broken ones, and the plain one's optimizer."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +32,16 @@ def freeze(workload: Workload[Shape]) -> Workload[Shape]:
         return Recipe(Idle, recipe.groups, {"lr": 0.0})
 
     return workload.vary(make_optimizer=make_optimizer, after_update=None)
+
+
+def use_default_optimizer(workload: Workload[Shape]) -> Workload[Shape]:
+    """Return the workload with its optimizer as torch chooses it: for the plain variants."""
+
+    def make_optimizer(shape: Shape, network: Any) -> Recipe:
+        recipe = workload.make_optimizer(shape, network)
+        return replace(recipe, options={**recipe.options, "fused": None})
+
+    return workload.vary(make_optimizer=make_optimizer)
 
 
 def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
