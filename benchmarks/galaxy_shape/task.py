@@ -49,8 +49,7 @@ def compute_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tens
 
 def predict(shape: Galaxies, network: Network, stamps: Tensor) -> tuple[Tensor, Tensor]:
     """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
-    mean, scale = network(stamps)
-    return mean, scale
+    return network(stamps)
 
 
 def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:

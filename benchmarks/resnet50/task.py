@@ -165,15 +165,8 @@ class Batches:
 
     def _make_loader(self, cropping: Cropping, size: int) -> Loader:
         seat, parts = self.seat, self.seat.batch // size
-        return Loader(
-            self.images,
-            cropping,
-            self.shape.config.seed,
-            seat.share,
-            seat.workers,
-            seat.pins,
-            parts,
-        )
+        seed = self.shape.config.seed
+        return Loader(self.images, cropping, seed, seat.share, seat.workers, seat.pins, parts)
 
 
 def make_noise(shape: Photographs, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

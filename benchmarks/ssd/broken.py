@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from cepheid.benchmarks.ssd.task import WORKLOAD, Objects, make_network, make_targets, open_data
 from cepheid.reference.data.detection import loader
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.scenes import Pictures
 from cepheid.reference.torch.workload import Network, Norms, Seat, Workload
@@ -70,11 +69,6 @@ def open_shifted_boxes(shape: Objects, seat: Seat) -> Pictures:
     return Pictures(shape, seat, shape.augmentation, shift)
 
 
-def read_without_negatives(config: RunConfig) -> Objects:
-    """Return facts with which no default box without an object is trained, hard or easy."""
-    return replace(Objects.read(config), negatives_per_positive=0)
-
-
 def make_coarse_network(shape: Objects, norms: Norms) -> nn.Module:
     """Return the network; of the default boxes only those of the last map remain."""
     network = make_network(shape, norms)
@@ -115,7 +109,10 @@ VARIANTS: Mapping[str, Workload[Objects]] = {
     "frozen": broken.freeze(WORKLOAD),
     "blind": broken.change_network(WORKLOAD, hide_images),
     "shifted_boxes": WORKLOAD.vary(open_data=open_shifted_boxes),
-    "no_negatives": WORKLOAD.vary(read_shape=read_without_negatives),
+    # No default box without an object is trained, hard or easy.
+    "no_negatives": WORKLOAD.vary(
+        read_shape=lambda config: replace(Objects.read(config), negatives_per_positive=0)
+    ),
     "coarse_features": broken.change_network(
         WORKLOAD.vary(make_network=make_coarse_network), keep_last_map
     ),
