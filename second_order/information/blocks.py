@@ -181,8 +181,7 @@ class UnitBlock(Block):
 
     def eigenvalues(self) -> Tensor:
         """Return both eigenvalues of each channel, (n,)."""
-        values: Tensor = torch.linalg.eigvalsh(self._make_matrices())
-        return values.clamp(min=0).flatten()
+        return torch.linalg.eigvalsh(self._make_matrices()).clamp(min=0).flatten()
 
     def to_dense(self) -> Tensor:
         """Return the matrix, (n, n): first all scales, then all shifts."""

@@ -6,7 +6,7 @@ workers. Parts, mirror images and changes of colour are drawn for a whole batch,
 SSD's reference in MLPerf 0.6: cut, mirror, resize without regard to the aspect, change the colours.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -118,7 +118,7 @@ class Loader(ImageLoader):
             parts = crops.draw_parts(boxes, labels, seed, first, chosen.most_tries)
             boxes, labels = crops.cut_boxes(boxes, labels, parts)
         jitter = None
-        if any(chosen.strengths.all):
+        if any(astuple(chosen.strengths)):
             jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
         extents = self.find_extents(rows)
         others = [turn_boxes(boxes, labels, codes), labels]

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import sacremoses
 from subword_nmt.apply_bpe import BPE
@@ -51,8 +50,7 @@ MOST_CACHED_WORDS = 500_000
 
 def split_words(text: str, language: str) -> str:
     """Return the words of a sentence, special characters escaped, with single spaces between."""
-    words: str = _load_tokenizer(language).tokenize(text, return_str=True)
-    return " ".join(words.split())
+    return " ".join(_load_tokenizer(language).tokenize(text, return_str=True).split())
 
 
 def join_words(words: Sequence[str], language: str) -> str:
@@ -159,14 +157,8 @@ def _is_latin_1(text: str) -> bool:
     return True
 
 
-@lru_cache
-def _load_tokenizer(language: str) -> Any:
-    return sacremoses.MosesTokenizer(language)
-
-
-@lru_cache
-def _load_detokenizer(language: str) -> Any:
-    return sacremoses.MosesDetokenizer(language)
+_load_tokenizer = lru_cache(sacremoses.MosesTokenizer)
+_load_detokenizer = lru_cache(sacremoses.MosesDetokenizer)
 
 
 @dataclass(frozen=True)

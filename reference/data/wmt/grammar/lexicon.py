@@ -78,13 +78,8 @@ class Adjective:
     stem: str
 
 
-def _read_tables() -> dict[str, list[str]]:
-    """Return the lines of each table."""
-    text = Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8")
-    return {name: table.splitlines() for name, table in yaml.safe_load(text).items()}
-
-
-_TABLES = _read_tables()
+_TEXT = Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8")
+_TABLES = {name: table.splitlines() for name, table in yaml.safe_load(_TEXT).items()}
 
 
 def _list_nouns(table: str) -> tuple[Noun, ...]:
