@@ -213,8 +213,8 @@ def _is_speaker(inner: Claim, outer: Claim) -> bool:
 
 def _read(names: Variables, environment: Environment) -> Claim | None:
     """Read one launcher's variables; return None where it did not start this process."""
-    if names.launcher == "Slurm" and not _is_slurm_step(environment):
-        return None  # the batch script has them too
+    if names.launcher == "Slurm" and not {"SLURM_STEP_ID", "SLURM_STEPID"} & environment.keys():
+        return None  # no srun has started it; the batch script has the variables too
     rank = _read_count(environment, names.rank, least=0)
     size_name = next((name for name in names.world_size if name in environment), "")
     if names.world_size and not size_name:
@@ -243,11 +243,6 @@ def _read_agents(environment: Environment) -> int | None:
     if "TORCHELASTIC_RUN_ID" not in environment:
         return None
     return _read_optional(environment, "GROUP_WORLD_SIZE", least=1)
-
-
-def _is_slurm_step(environment: Environment) -> bool:
-    """Return whether srun has started this process, or one that has started it."""
-    return "SLURM_STEP_ID" in environment or "SLURM_STEPID" in environment
 
 
 def _refuse_batch_script(environment: Environment) -> None:

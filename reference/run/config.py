@@ -106,12 +106,10 @@ class RunConfig:
             "framework": self.framework,
             "hyperparameters": dict(self.hyperparameters),
             "execution": asdict(self.execution),
-            "seeds": "derived" if self.seed_origin == "derived" else f"given, from {self._seed_0}",
+            "seeds": "derived"
+            if self.seed_origin == "derived"
+            else f"given, from {self.seed - self.index}",
         }
-
-    @property
-    def _seed_0(self) -> int:
-        return self.seed - self.index
 
 
 def limit_samples(definition: Definition, samples: int) -> Definition:

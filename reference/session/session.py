@@ -70,7 +70,8 @@ class Session:
             for index in indices:
                 run = SingleRun(self, self.config.select_run(index), folder, sensors)
                 all_fine = run.make() and all_fine
-                self.tell_time_left(folder, sum(other > index for other in missing))
+                if folder and (left := sum(other > index for other in missing)):
+                    self.observer.tell(f"{left} more to run: {folder.estimate_time(left)}")
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             self.ranks.barrier()
         return SessionEnd(all_fine, max(missing) + 1 if len(indices) < len(missing) else 0)
@@ -176,11 +177,6 @@ class Session:
             return energy.Sensors()
         used = keys[ranks.rank : ranks.rank + ranks.ranks_per_node]
         return energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
-
-    def tell_time_left(self, folder: ResultFolder | None, missing: int) -> None:
-        """Tell how long the runs that are still missing will take."""
-        if folder and missing:
-            self.observer.tell(f"{missing} more to run: {folder.estimate_time(missing)}")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Parallelism
@@ -76,7 +76,8 @@ class SharedModel:
     def __init__(self, model: nn.Module, ranks: TorchRanks) -> None:
         self.model, self.ranks = model, ranks
         with detect_lost_rank():
-            self.mesh = make_mesh(ranks)
+            shape, names = (ranks.replicas, ranks.partitions), ("across", "within")
+            self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
         self.within, self.across = self.mesh.get_group("within"), self.mesh.get_group("across")
 
     @property
@@ -112,12 +113,6 @@ class SharedModel:
     def scatter_optimizer(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return this rank's part of the state of an optimizer of the whole model."""
         raise NotImplementedError
-
-
-def make_mesh(ranks: TorchRanks) -> DeviceMesh:
-    """Return the mesh of the replicas (``across``) and of the ranks of each (``within``)."""
-    shape = (ranks.replicas, ranks.partitions)
-    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("across", "within"))
 
 
 def average(tensors: Iterable[Tensor], group: Any) -> None:
