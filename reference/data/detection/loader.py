@@ -42,16 +42,6 @@ class Pictures(Protocol):
         """
 
 
-class MaskedPictures(Pictures, Protocol):
-    """A dataset of images with boxes and masks."""
-
-    def read_sizes(self, rows: np.ndarray) -> np.ndarray:
-        """Return the heights and widths of images ``rows``, (n,), in pixels, (n, 2)."""
-
-    def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
-        """Return masks of rows (n,) within their boxes, uint8 (n, most, size, size), 0 or 1."""
-
-
 @dataclass(frozen=True)
 class Augmentation:
     """How training images are varied. All images become squares of ``pixels``.

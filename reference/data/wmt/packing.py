@@ -124,7 +124,9 @@ class _Source:
 
     def draw_text(self) -> _Text:
         """Return sentences drawn until enough of them are short and different."""
-        asked, drawn = self.parameters, self._drawn
+        asked, folder = self.parameters, self.work.folder
+        folder = folder.with_name(f"{folder.name}-text")
+        drawn = DrawnText(folder, asked.seed, self.work.processes)
         vocabulary = self._make_vocabulary(drawn.open_round(TRAIN, 1, asked.train_samples))
         encoding = Encoding(vocabulary)
 
@@ -205,11 +207,6 @@ class _Source:
         train, evaluation = (parallel_text.compute_digest(part) for part in parts)
         counts = {"lines": lines} if lines else {}
         return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, counts)
-
-    @property
-    def _drawn(self) -> DrawnText:
-        folder = self.work.folder.with_name(f"{self.work.folder.name}-text")
-        return DrawnText(folder, self.parameters.seed, self.work.processes)
 
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)

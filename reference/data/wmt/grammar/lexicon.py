@@ -100,11 +100,6 @@ def _parse_verb(row: list[str], case: str, objects: str) -> Verb:
     return Verb(english, german, prefix, auxiliary, case, own[0] if own else objects)
 
 
-def _list_adjectives(table: str) -> tuple[Adjective, ...]:
-    rows = _split_lines(table)
-    return tuple(Adjective(english, german[0], german[-1]) for english, *german in rows)
-
-
 def _list_pairs(table: str) -> tuple[tuple[str, str], ...]:
     return tuple((english, german) for english, german in _split_lines(table))
 
@@ -130,7 +125,9 @@ DATIVE = _list_verbs("dative", "dative", "person")
 DITRANSITIVE = _list_verbs("ditransitive", "accusative", "thing")
 OF_CLAUSES, OF_INFINITIVES = map(_list_verbs, ("of_clauses", "of_infinitives"))
 MODALS = _list_triples("modals")
-ADJECTIVES = _list_adjectives("adjectives")
+ADJECTIVES = tuple(
+    Adjective(english, german[0], german[-1]) for english, *german in _split_lines("adjectives")
+)
 TIMES, MANNERS, NUMBERS, CONJUNCTIONS, LOCATIONS = map(
     _list_pairs, ("times", "manners", "numbers", "conjunctions", "locations")
 )
