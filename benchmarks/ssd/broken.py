@@ -19,28 +19,17 @@ from cepheid.reference.torch.detection.scenes import Pictures
 from cepheid.reference.torch.workload import Network, Norms, Seat, Workload
 
 Maps = tuple[Sequence[Tensor], Sequence[Tensor]]
-ReadBoxes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Mislabelled:
-    """Pictures as they are, with other boxes or labels."""
+class Misclassified:
+    """Pictures as they are, with other labels."""
 
     pictures: loader.Pictures
-    read_boxes: ReadBoxes
+    read_boxes: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.pictures, name)
-
-
-def open_shuffled_targets(shape: Objects, seat: Seat) -> Pictures:
-    """Open the data, then permute the training images' boxes and labels."""
-    data = open_data(shape, seat)
-    random = make_generator(shape.config.seed, "shuffled targets")
-    order = random.permutation(shape.config.definition.train_samples)
-    read = data.images.read_boxes
-    data.loader.images = Mislabelled(data.images, lambda rows: read(order[rows]))
-    return data
 
 
 def open_shuffled_classes(shape: Objects, seat: Seat) -> Pictures:
@@ -55,7 +44,7 @@ def open_shuffled_classes(shape: Objects, seat: Seat) -> Pictures:
             of_image[of_image > 0] = random.permutation(of_image[of_image > 0])
         return boxes, labels
 
-    data.loader.images = Mislabelled(data.images, read_other_classes)
+    data.loader.images = Misclassified(data.images, read_other_classes)
     return data
 
 
@@ -104,7 +93,7 @@ def zero_codes(network: Network) -> Network:
 
 
 VARIANTS: Mapping[str, Workload[Objects]] = {
-    "shuffled_targets": WORKLOAD.vary(open_data=open_shuffled_targets),
+    "shuffled_targets": broken.shuffle_objects(WORKLOAD),
     "shuffled_classes": WORKLOAD.vary(open_data=open_shuffled_classes),
     "frozen": broken.freeze(WORKLOAD),
     "blind": broken.change_network(WORKLOAD, hide_images),
