@@ -48,12 +48,6 @@ class TfConfig:
     addresses: Sequence[str]  # host:port, by rank
     rank: int
 
-    def make_claim(self) -> "Claim":
-        """Return it as the word of a launcher."""
-        size = len(self.addresses)
-        text = f"{TF_CONFIG} has process {self.rank} of {size}"
-        return Claim(TF_CONFIG, self.rank, size, None, None, text=text)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -108,7 +102,9 @@ def read_claims(environment: Environment) -> list[Claim]:
     claims = [_read(names, environment) for names in LAUNCHERS if names.rank in environment]
     found = [claim for claim in claims if claim]
     if told := read_tf_config(environment):
-        found.append(told.make_claim())
+        size = len(told.addresses)
+        text = f"{TF_CONFIG} has process {told.rank} of {size}"
+        found.append(Claim(TF_CONFIG, told.rank, size, None, None, text=text))
     if "SLURM_PROCID" in environment and not found:
         _refuse_batch_script(environment)
     return found
@@ -163,14 +159,11 @@ def reconcile(claims: Sequence[Claim], environment: Environment) -> Claim:
     same = [claim for claim in claims if inner.agrees_with(claim)]
     world_size = next((claim.world_size for claim in same if claim.world_size is not None), None)
     world_size = _compare_world_size(world_size, claims, environment)
-    return Claim(
-        inner.launcher,
-        inner.rank,
-        world_size,
-        next((claim.local_rank for claim in same if claim.local_rank is not None), None),
-        next((claim.local_size for claim in same if claim.local_size is not None), None),
-        inner.agents,
-        inner.text,
+    return replace(
+        inner,
+        world_size=world_size,
+        local_rank=next((c.local_rank for c in same if c.local_rank is not None), None),
+        local_size=next((c.local_size for c in same if c.local_size is not None), None),
     )
 
 

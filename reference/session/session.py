@@ -6,7 +6,7 @@ Whoever starts a session hands in an observer, which shows progress and judges t
 import importlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -201,7 +201,8 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     with end_on_interruption(EXIT_CODE_OF_INTERRUPTION):
         backend = import_backend(config.framework)
         module = import_own_task(own) if own else importlib.import_module(request.task_module)
-    with _enter_ranks(backend, request) as ranks:
+    planned, per_node = request.planned_ranks, request.planned_ranks_per_node
+    with backend.plan_ranks(planned, per_node) if planned else backend.start_ranks() as ranks:
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
         described = request.system or system.describe(request.submitter, ranks, config.data_root)
@@ -216,13 +217,6 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
         # Hosts may differ, and seeds derive from these: the values of the first rank count.
         config = config.name_system(*ranks.broadcast(identity))
         yield Session(request, config, described, backend, module, ranks, observer)
-
-
-def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks]:
-    """Start the ranks, or only plan those that the request names."""
-    if not request.planned_ranks:
-        return backend.start_ranks()
-    return backend.plan_ranks(request.planned_ranks, request.planned_ranks_per_node)
 
 
 def _describe_left_over(log: Path, weights: Path) -> str:

@@ -143,11 +143,10 @@ class UnitBlock(Block):
 
     fisher: Tensor
 
-    def _make_matrices(self, damping: float = 0.0) -> Tensor:
-        """Return the damped matrix of each channel, (channels, 2, 2)."""
+    def _make_matrices(self) -> Tensor:
+        """Return the matrix of each channel, (channels, 2, 2)."""
         scale, mixed, shift = self.fisher
-        rows = [torch.stack([scale + damping, mixed], 1), torch.stack([mixed, shift + damping], 1)]
-        return torch.stack(rows, 1)
+        return torch.stack([torch.stack([scale, mixed], 1), torch.stack([mixed, shift], 1)], 1)
 
     def multiply(self, vector: Tensor) -> Tensor:
         """Return the products of each channel, (2, channels)."""
