@@ -161,11 +161,6 @@ class Session:
         planned = self.system["accelerator"] if self.request.planned_ranks else None
         return planned or self.ranks.accelerator or "cpu"
 
-    @property
-    def is_first_of_node(self) -> bool:
-        """True for the rank that reads the sensors of its node."""
-        return self.ranks.rank % self.ranks.ranks_per_node == 0
-
     def find_sensors(self) -> energy.Sensors:
         """Find what measures energy on this machine (`cepheid doctor` says why there is nothing).
 
@@ -173,7 +168,7 @@ class Session:
         """
         ranks = self.ranks
         keys = ranks.all_gather_object(ranks.device_keys)
-        if not self.is_first_of_node:
+        if ranks.rank % ranks.ranks_per_node:
             return energy.Sensors()
         used = keys[ranks.rank : ranks.rank + ranks.ranks_per_node]
         return energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
