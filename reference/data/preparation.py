@@ -117,8 +117,6 @@ def _add_ends(columns: Layout) -> dict[str, Column | Known]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The contents that a preparation writes."""
-
     generator: str
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]

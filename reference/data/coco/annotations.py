@@ -61,8 +61,6 @@ class _Instances(msgspec.Struct):
 
 
 class _OutlinedInstances(_Instances):
-    """The same with the outlines."""
-
     annotations: list[_OutlinedObject]
 
 

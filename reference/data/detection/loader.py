@@ -133,7 +133,6 @@ class Loader(ImageLoader):
 
 
 def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:
-    """Put the images ``which`` of ``views`` in their places."""
     for at in which:
         whole = pictures.read_image(int(views.rows[at]))
         box = find_pixels(views.parts[at], *whole.shape[:2])

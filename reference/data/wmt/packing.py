@@ -100,8 +100,6 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the text of a dataset comes from."""
-
     parameters: TextParameters
     work: Work
 
@@ -250,7 +248,6 @@ class _Rows:
 
 
 def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
-    """Return the stored arrays of some rows."""
     drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
     for row in numbers:
         first, second = rows.read_pair(row)
