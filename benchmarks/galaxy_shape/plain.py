@@ -104,7 +104,7 @@ def rotate_as_published(values: Iterable[Tensor]) -> list[Tensor]:
 
 def make_network(shape: Galaxies, norms: Norms) -> PlainShapeNetwork:
     """Return the plain network with the first weights of the reference."""
-    options, norm_options = shape.network_options, shape.norm_options
+    options, norm_options = shape.network_options, shape.config.norm_options
     network = PlainShapeNetwork(**options, **norm_options)
     network.copy_parameters(ShapeNetwork(**options, make_norm=norms.make(**norm_options)))
     return network

@@ -32,7 +32,7 @@ from cepheid.reference.torch.workload import (
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     """Return the network of the definition."""
-    make_norm = norms.make(**shape.norm_options)
+    make_norm = norms.make(**shape.config.norm_options)
     return make_channels_last_network(**shape.network_options, make_norm=make_norm)
 
 

@@ -95,9 +95,7 @@ def make_network(shape: Photographs, norms: Norms) -> nn.Module:
         width=model["width"],
         architecture=shape.architecture,
         variant=shape.values.model_variant,
-        normalisation=norms.make(
-            epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]
-        ),
+        normalisation=norms.make(**shape.config.norm_options),
     )
     convert_conv2d_weight_memory_format(network, torch.channels_last)
     return network

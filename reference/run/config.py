@@ -53,6 +53,11 @@ class RunConfig:
         """Epochs by which the schedule of evaluations is moved (rule T8)."""
         return int(self.hyperparameters.get(EVAL_OFFSET, 0))
 
+    @property
+    def norm_options(self) -> dict[str, Any]:
+        """The keyword arguments of what makes the batch norms of the definition's model."""
+        return {key: self.definition.model[f"batch_norm_{key}"] for key in ("epsilon", "momentum")}
+
     def read(self, kind: type[Kind]) -> Kind:
         """Return the dataclass ``kind``, whose fields are hyperparameters."""
         return parse_hyperparameters(kind, self.hyperparameters)
