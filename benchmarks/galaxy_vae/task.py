@@ -41,13 +41,19 @@ from cepheid.reference.torch.workload import (
     OnProgress,
     Recipe,
     Result,
+    Seat,
     Update,
     Workload,
 )
 
 
-class TorchImages(of_stamps.TorchStamps, framework_free.Images):
+class TorchImages(framework_free.Images):
     """Images and N(0, 1) as tensors, for the trainer."""
+
+    take = of_stamps.take
+
+    def __init__(self, shape: Galaxies, seat: Seat) -> None:
+        super().__init__(shape, seat.share, seat.load(), seat.source)
 
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:

@@ -18,16 +18,19 @@ from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import Inference, Recipe, Seat, Update
 
 
+def take(data: Stamps, samples: int, size: int) -> Pieces:
+    """Return this rank's share of the batch after ``samples`` as tensors, in pieces of ``size``."""
+    inputs, targets = data.read_batch(samples)
+    return cut(torch.from_numpy(inputs), torch.from_numpy(targets), size)
+
+
 class TorchStamps(Stamps):
     """Stamps and labels as tensors, for the trainer."""
 
+    take = take
+
     def __init__(self, shape: Galaxies, seat: Seat) -> None:
         super().__init__(shape, seat.share, seat.load(), seat.source)
-
-    def take(self, samples: int, size: int) -> Pieces:
-        """Return this rank's share of the batch after ``samples`` in pieces of ``size``."""
-        inputs, targets = self.read_batch(samples)
-        return cut(torch.from_numpy(inputs), torch.from_numpy(targets), size)
 
 
 def make_noise(shape: Galaxies, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
