@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -210,7 +209,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task = build_and_train(config, samples=4)
     assert len(task.model.defaults) == 8732
-    assert astuple(task.data.loader.variation.strengths) == (0.125, 0.5, 0.5, 0.05)
+    assert dataclasses.astuple(task.data.loader.variation.strengths) == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
     assert len(task.data.images.compose_pictures(np.arange(9, 13), chosen.data)) == 4

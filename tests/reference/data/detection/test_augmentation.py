@@ -1,7 +1,6 @@
 """Parts of images and changes of colours against loops that follow their descriptions."""
 
 import colorsys
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -165,7 +164,7 @@ def test_nothing_changes_without_strength(images: Tensor) -> None:
 
 def test_amounts_are_uniform_in_their_range_and_orders_equally_likely() -> None:
     jitter = colours.draw_jitter(SSD, 1, 0, 5000)
-    for number, (strength, centre) in enumerate(zip(astuple(SSD), (1, 1, 1, 0), strict=True)):
+    for number, (strength, centre) in enumerate(zip(vars(SSD).values(), (1, 1, 1, 0), strict=True)):
         amounts = jitter.amounts[:, number]
         assert float(amounts.min()) == pytest.approx(centre - strength, abs=0.002)
         assert float(amounts.max()) == pytest.approx(centre + strength, abs=0.002)
