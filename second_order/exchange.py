@@ -118,10 +118,8 @@ class Exchange:
             _join([part for part, owner in zip(parts, owners, strict=True) if owner == rank], parts)
             for rank in range(self.world_size)
         ]
-        if further:  # to the rank of this node on the owner's rail
-            shares = [buffers[place :: len(first.members)] for place in range(len(first.members))]
-        else:
-            shares = [[buffer] for buffer in buffers]
+        members = len(first.members)  # all, or those of this node, each on the rail of some owners
+        shares = [buffers[place::members] for place in range(members)]
         started = self._start_reduction(
             [torch.cat(share) for share in shares], first, purpose, form
         )

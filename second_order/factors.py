@@ -142,7 +142,6 @@ def compute_convolution_input_factor(images: Tensor, window: Window, with_bias: 
 
 
 def _choose_algorithm(images: Tensor, window: Window) -> Callable[[Tensor, Window], Tensor]:
-    """Return the algorithm with the least work."""
     channels, height, width = images.shape[1:]
     rows, columns = window.kernel
     if height * width < rows * (2 * columns - 1):  # fewer pixels than there are shifts

@@ -148,8 +148,10 @@ class Observer:
             output.register_hook(partial(self._on_gradient, layer, kept))
         else:  # what changes the view changes this tensor, but not its node
             edge = get_gradient_edge(source)
-            collect = partial(self._on_gradients, layer, kept, shape, edge.output_nr)
-            edge.node.register_prehook(collect)
+            place = edge.output_nr  # the hook must not keep the node that keeps the hook
+            edge.node.register_prehook(
+                lambda gradients: self._on_gradient(layer, kept, gradients[place].reshape(shape))
+            )
 
     def weigh(self, weights: Mapping[str, Tensor]) -> None:
         """Weigh the positions of the samples in the forward passes that follow, for the factor A.
@@ -187,17 +189,6 @@ class Observer:
                 "pass, with the positions of that pass"
             )
         return weights
-
-    def _on_gradients(
-        self,
-        layer: Layer,
-        seen: tuple[Tensor, ...],
-        shape: torch.Size,
-        place: int,
-        gradients: tuple[Tensor, ...],
-    ) -> None:
-        """Collect one of the gradients that a node of the graph gets, of an output of ``shape``."""
-        self._on_gradient(layer, seen, gradients[place].reshape(shape))
 
     def _on_gradient(self, layer: Layer, seen: tuple[Tensor, ...], gradients: Tensor) -> None:
         """Collect the gradient of an output; the gradient itself stays as it is."""

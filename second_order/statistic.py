@@ -317,8 +317,7 @@ def _solve(lower: Tensor, matrix: Tensor, from_left: bool) -> Tensor:
     if from_left:
         return torch.cholesky_solve(matrix, lower)
     half = torch.linalg.solve_triangular(lower.mT, matrix, upper=True, left=False)
-    whole: Tensor = torch.linalg.solve_triangular(lower, half, upper=False, left=False)
-    return whole
+    return torch.linalg.solve_triangular(lower, half, upper=False, left=False)
 
 
 def precondition_unit_wise(gradient: Tensor, fisher: Tensor, damping: float) -> Tensor:

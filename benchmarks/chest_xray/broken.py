@@ -12,14 +12,8 @@ import torch
 from torch import nn
 
 from cepheid.benchmarks.chest_xray.task import WORKLOAD, Batches, Findings
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.workload import Norms, Seat, Workload
-
-
-def read_random_start(config: RunConfig) -> Findings:
-    """Return facts without given weights: what there is to learn from must be in the images."""
-    return replace(Findings.read(config), given=None)
 
 
 def open_permuted_findings(shape: Findings, seat: Seat) -> Batches:
@@ -42,7 +36,10 @@ def freeze_backbone(shape: Findings, norms: Norms) -> nn.Module:
 
 
 VARIANTS: Mapping[str, Workload[Findings]] = {
-    "random_start": WORKLOAD.vary(read_shape=read_random_start),
+    # Without given weights what there is to learn from must be in the images.
+    "random_start": WORKLOAD.vary(
+        read_shape=lambda config: replace(Findings.read(config), given=None)
+    ),
     "shuffled_labels": broken.shuffle_labels(WORKLOAD),
     "permuted_findings": WORKLOAD.vary(open_data=open_permuted_findings),
     "frozen": broken.freeze(WORKLOAD),

@@ -54,8 +54,7 @@ class KerasChestXray(KerasTask):
             pixels=self.pixels,
             outputs=facts["outputs"],
             width=facts.get("width", 64),
-            epsilon=facts["batch_norm_epsilon"],
-            momentum=facts["batch_norm_momentum"],
+            **self.config.norm_options,
         )
         if given := find_given_file(self.config):
             content, self.given_digest = read_given_file(given.path, given.digest)

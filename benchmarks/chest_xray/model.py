@@ -6,6 +6,7 @@ have torchvision's names, so that its weights of ImageNet fit.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,22 +30,22 @@ class DenseNet(nn.Module):
     def __init__(self, outputs: int, normalisation: Normalisation = nn.BatchNorm2d) -> None:
         super().__init__()
         channels = 2 * GROWTH
-        self.features = nn.Sequential()
-        self.features.add_module("conv0", nn.Conv2d(3, channels, 7, 2, 3, bias=False))
-        self.features.add_module("norm0", normalisation(channels))
-        self.features.add_module("relu0", nn.ReLU(inplace=True))
-        self.features.add_module("pool0", nn.MaxPool2d(3, 2, 1))
+        features: dict[str, nn.Module] = {
+            "conv0": nn.Conv2d(3, channels, 7, 2, 3, bias=False),
+            "norm0": normalisation(channels),
+            "relu0": nn.ReLU(inplace=True),
+            "pool0": nn.MaxPool2d(3, 2, 1),
+        }
         for number, layers in enumerate(DENSE_BLOCKS, start=1):
             if number > 1:
-                transition = _make_transition(channels, normalisation)
-                self.features.add_module(f"transition{number - 1}", transition)
+                features[f"transition{number - 1}"] = _make_transition(channels, normalisation)
                 channels //= 2
-            block = nn.Sequential()
+            block: dict[str, nn.Module] = {}
             for layer in range(1, layers + 1):
-                block.add_module(f"denselayer{layer}", DenseLayer(channels, normalisation))
+                block[f"denselayer{layer}"] = DenseLayer(channels, normalisation)
                 channels += GROWTH
-            self.features.add_module(f"denseblock{number}", block)
-        self.features.add_module("norm5", normalisation(channels))
+            features[f"denseblock{number}"] = nn.Sequential(OrderedDict(block))
+        self.features = nn.Sequential(OrderedDict(features, norm5=normalisation(channels)))
         self.classifier = nn.Linear(channels, outputs)
         _initialize(self)
 
@@ -121,12 +122,14 @@ def rename_given(name: str) -> str:
 
 def _make_transition(channels: int, normalisation: Normalisation) -> nn.Sequential:
     """Return what halves channels and sides between two dense blocks."""
-    transition = nn.Sequential()
-    transition.add_module("norm", normalisation(channels))
-    transition.add_module("relu", nn.ReLU(inplace=True))
-    transition.add_module("conv", nn.Conv2d(channels, channels // 2, 1, bias=False))
-    transition.add_module("pool", nn.AvgPool2d(2, 2))
-    return transition
+    return nn.Sequential(
+        OrderedDict(
+            norm=normalisation(channels),
+            relu=nn.ReLU(inplace=True),
+            conv=nn.Conv2d(channels, channels // 2, 1, bias=False),
+            pool=nn.AvgPool2d(2, 2),
+        )
+    )
 
 
 def _make_hidden(features: int) -> Sequence[nn.Module]:

@@ -8,7 +8,7 @@ libraries.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cepheid.benchmarks.chest_xray.model import make_backbone
 from cepheid.benchmarks.chest_xray.task import WORKLOAD as REFERENCE
@@ -23,13 +23,10 @@ def make_network(shape: Findings, norms: Norms) -> nn.Module:
     facts = shape.config.definition.model
     network = make_backbone(shape.values.model_backbone, facts, nn.BatchNorm2d)
     keep_pixel_moments(network, facts)
-    network.register_forward_pre_hook(make_contiguous)
+    network.register_forward_pre_hook(
+        lambda network, inputs: tuple(images.contiguous() for images in inputs)
+    )
     return network
-
-
-def make_contiguous(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the inputs of a network in torch's default memory layout, of the same shapes."""
-    return tuple(images.contiguous() for images in inputs)
 
 
 def make_optimizer(shape: Findings, network: Any) -> Recipe:

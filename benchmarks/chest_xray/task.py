@@ -76,9 +76,7 @@ class Findings:
 def make_network(shape: Findings, norms: Norms) -> nn.Module:
     """Return the backbone, channels last; it starts from the given weights if they are there."""
     facts = shape.config.definition.model
-    normalisation = norms.make(
-        epsilon=facts["batch_norm_epsilon"], momentum=facts["batch_norm_momentum"]
-    )
+    normalisation = norms.make(**shape.config.norm_options)
     network = make_backbone(shape.values.model_backbone, facts, normalisation)
     is_real = not next(network.parameters()).is_meta
     if shape.given and shape.given.path.exists() and is_real:

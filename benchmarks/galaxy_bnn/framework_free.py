@@ -35,8 +35,7 @@ class Predictive:
     def epistemic(self) -> np.ndarray:
         """The covariance of the means of the draws, on which they disagree, (n, d, d)."""
         deviations = self.means - self.mean
-        covariance: np.ndarray = np.einsum("sni,snj->nij", deviations, deviations)
-        return covariance / len(deviations)
+        return np.einsum("sni,snj->nij", deviations, deviations) / len(deviations)
 
     @property
     def aleatoric(self) -> np.ndarray:

@@ -49,7 +49,7 @@ class KerasGalaxyBnn(KerasTask):
             convolution=partial(GaussianConv2D, initial_relative_scale=width),
             dense=partial(GaussianDense, initial_relative_scale=width),
             **self.shape.network_options,
-            **self.shape.norm_options,
+            **self.config.norm_options,
         )
 
     def list_variables(self) -> Sequence[Any]:

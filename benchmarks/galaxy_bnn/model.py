@@ -70,16 +70,8 @@ def iterate_gaussian_weights(network: nn.Module) -> Iterator[tuple[Tensor, Gauss
     """
     for layer in network.modules():
         if parametrize.is_parametrized(layer, "weight"):
-            yield get_gaussian_weight(layer)
-
-
-def get_gaussian_weight(layer: nn.Module) -> tuple[Tensor, GaussianWeight]:
-    """Return mean and posterior of the weight of a layer after ``make_bayesian``.
-
-    The mean has the shape of the weight, (out, in, y, x) or (out, in).
-    """
-    parametrizations: Any = layer.parametrizations
-    return parametrizations.weight.original, parametrizations.weight[0]
+            parametrizations: Any = layer.parametrizations
+            yield parametrizations.weight.original, parametrizations.weight[0]
 
 
 def kl_divergence(network: nn.Module, prior_scale: float) -> Tensor:

@@ -9,8 +9,8 @@ from torch import nn
 from cepheid.benchmarks.galaxy_bnn.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.galaxy_bnn.task import make_gaussian
 from cepheid.benchmarks.galaxy_shape.plain import make_network as make_shape_network
-from cepheid.benchmarks.galaxy_shape.plain import make_optimizer
 from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.torch.broken import use_default_optimizer
 from cepheid.reference.torch.workload import Norms
 
 
@@ -19,5 +19,5 @@ def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     return make_gaussian(shape, make_shape_network(shape, norms))
 
 
-WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+WORKLOAD = use_default_optimizer(REFERENCE).vary(make_network=make_network)
 """The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

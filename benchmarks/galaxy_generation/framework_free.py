@@ -69,14 +69,15 @@ class GalaxyMaker:
         stamps = crop_middle(sky.noise_free, self.definition.model["pixels"])
         self.training, self.held_out = stamps[:train], stamps[train:]
 
-    def judge(self, images: np.ndarray) -> dict[str, float]:
+    def evaluate(self, images: Any) -> dict[str, float]:
         """Return the metrics of the images of all ranks; see ``quality``.
 
         ``images`` are this rank's part of them, (n, bands, pixels, pixels).
         """
-        self.judged = images[:MOST_SHOWN].copy()
+        own = np.asarray(images)
+        self.judged = own[:MOST_SHOWN].copy()
         model, data = self.definition.model, self.definition.data
-        parts = self.ranks.all_gather_object(quality.measure(images, model, data))
+        parts = self.ranks.all_gather_object(quality.measure(own, model, data))
         metrics = None
         if self.ranks.is_first:
             metrics = quality.compute_metrics(

@@ -139,10 +139,6 @@ class KerasGeneration(GalaxyMaker):
             self._images[first : first + len(part)] = decoded[: len(part)]
         return self._images[:count]
 
-    def evaluate(self, images: np.ndarray) -> dict[str, float]:
-        """Return the metrics of images, (n, bands, pixels, pixels); see ``quality``."""
-        return self.judge(images)
-
     def synchronize(self) -> None:
         """Return at once: latents and images have already been read."""
 

@@ -125,17 +125,11 @@ def _find_nearest_other(cells: np.ndarray) -> np.ndarray:
 def _find_nearest_known(cells: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the distance of each image from the nearest of ``known`` in any orientation, (n,)."""
     nearest = np.full(len(cells), math.inf, np.float32)
-    for turned in _list_orientations(
-        cells
-    ):  # rotating the others instead is equivalent, but they are more
+    turns = [np.rot90(cells, turn, (2, 3)) for turn in range(4)]
+    # Rotating the others instead is equivalent, but they are more.
+    for turned in [*turns, *(turn.swapaxes(2, 3) for turn in turns)]:
         nearest = np.minimum(nearest, _compute_squared_distances(turned, known).min(1))
     return np.sqrt(nearest)
-
-
-def _list_orientations(cells: np.ndarray) -> list[np.ndarray]:
-    """Return ``cells`` in the eight orientations of the square."""
-    turns = [np.rot90(cells, turn, (2, 3)) for turn in range(4)]
-    return turns + [turned.swapaxes(2, 3) for turned in turns]
 
 
 def _compute_squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -149,11 +149,6 @@ class GalaxyGeneration(GalaxyMaker):
             pass
         return images
 
-    @torch.no_grad()
-    def evaluate(self, images: Tensor) -> dict[str, float]:
-        """Return the metrics of images, (n, bands, pixels, pixels), and those of other ranks."""
-        return self.judge(images.numpy())
-
     def synchronize(self) -> None:
         """Wait for the devices that make the images of this repetition."""
         if self._is_shared:

@@ -28,7 +28,7 @@ class KerasGalaxyShape(KerasTask):
 
     def make_network(self) -> keras.Model:
         """Return the network of the definition, initialised from Keras' global seed."""
-        return make_shape_network(**self.shape.network_options, **self.shape.norm_options)
+        return make_shape_network(**self.shape.network_options, **self.config.norm_options)
 
     def compute_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         """Return the mean negative log likelihood of labels (n, d), in nats."""

@@ -28,7 +28,9 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     matrices (out, in) become (in, out); the others keep their shapes.
     """
     weights: Weights = {}
-    side = _find_head_side(state["head.weight"].shape[1], state)
+    # The images before the head are square, with as many channels as the last slopes.
+    channels = [value.shape[2] for value in state.values() if value.ndim == 3][-1]
+    side = math.isqrt(state["head.weight"].shape[1] // channels)
     for name, value in state.items():
         layer, kind = name.replace("trunk.", "trunk_").replace("convolution.", "").split(".", 1)
         if kind.startswith("norm."):
@@ -63,9 +65,3 @@ def convert_to_torch(
     for path, places in convert(numbers).items():
         values[places] = weights[path]
     return {name: values[places] for name, places in numbers.items()}
-
-
-def _find_head_side(features: int, weights: Mapping[str, np.ndarray]) -> int:
-    """Return the side of the square images before the head, from the channels of the slopes."""
-    channels = [value.shape[2] for value in weights.values() if value.ndim == 3][-1]
-    return math.isqrt(features // channels)

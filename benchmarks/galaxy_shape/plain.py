@@ -5,7 +5,6 @@ layout, default Adam, no compilation, no autocast, float32. The tests compare th
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,8 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from cepheid.benchmarks.galaxy_shape.task import WORKLOAD as REFERENCE
 from cepheid.reference.galaxies.stamps import Galaxies
-from cepheid.reference.torch.workload import Norms, Recipe
+from cepheid.reference.torch.broken import use_default_optimizer
+from cepheid.reference.torch.workload import Norms
 from cepheid.rules.errors import UserError
 
 
@@ -104,17 +104,11 @@ def rotate_as_published(values: Iterable[Tensor]) -> list[Tensor]:
 
 def make_network(shape: Galaxies, norms: Norms) -> PlainShapeNetwork:
     """Return the plain network with the first weights of the reference."""
-    options, norm_options = shape.network_options, shape.norm_options
+    options, norm_options = shape.network_options, shape.config.norm_options
     network = PlainShapeNetwork(**options, **norm_options)
     network.copy_parameters(ShapeNetwork(**options, make_norm=norms.make(**norm_options)))
     return network
 
 
-def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
-    """Return Adam as torch chooses it."""
-    recipe = REFERENCE.make_optimizer(shape, model)
-    return replace(recipe, options={**recipe.options, "fused": None})
-
-
-WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+WORKLOAD = use_default_optimizer(REFERENCE).vary(make_network=make_network)
 """The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

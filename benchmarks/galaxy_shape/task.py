@@ -32,7 +32,7 @@ from cepheid.reference.torch.workload import (
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     """Return the network of the definition."""
-    make_norm = norms.make(**shape.norm_options)
+    make_norm = norms.make(**shape.config.norm_options)
     return make_channels_last_network(**shape.network_options, make_norm=make_norm)
 
 
@@ -49,8 +49,7 @@ def compute_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tens
 
 def predict(shape: Galaxies, network: Network, stamps: Tensor) -> tuple[Tensor, Tensor]:
     """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
-    mean, scale = network(stamps)
-    return mean, scale
+    return network(stamps)
 
 
 def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:

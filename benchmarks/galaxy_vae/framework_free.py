@@ -248,5 +248,4 @@ def scale_fluxes(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray
     """
     values = images.astype(np.float32) / find_flux_scales(mean_maxima)[:, None, None]
     with np.errstate(over="ignore", invalid="ignore"):  # of images that are not finite
-        scaled: np.ndarray = values / np.sqrt(1 + values * values)
-    return scaled
+        return values / np.sqrt(1 + values * values)

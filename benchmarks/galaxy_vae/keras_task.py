@@ -146,8 +146,7 @@ class KerasGalaxyVae(KerasTask):
         self.sample(np.resize(normal, (self.definition.evaluation_samples, normal.shape[1])))
 
     def _encode_scaled(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        mean, scale = self.model.encoder(self.model.scale_images(images), training=False)
-        return mean, scale
+        return self.model.encoder(self.model.scale_images(images), training=False)
 
     def _flow_nll(self, latents: Tensor) -> Tensor:
         return cut_off_overflow(-self.model.flow.log_prob(latents))

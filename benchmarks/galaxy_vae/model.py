@@ -142,8 +142,7 @@ class Decoder(nn.Module):
         features = F.prelu(*match_type(self.dense_2(features), self.slope_2))
         # Channels come last, as in Keras: what the convolutions want in memory is what is there.
         images = features.view(-1, self.side, self.side, features.shape[1] // self.side**2)
-        logits: Tensor = self.blocks(images.permute(0, 3, 1, 2))
-        return logits.float()
+        return self.blocks(images.permute(0, 3, 1, 2)).float()
 
     def make_images(self, latents: Tensor) -> Tensor:
         """Return images in units of the sky noise, (batch, bands, y, x), of (batch, latents)."""
@@ -193,8 +192,7 @@ class GalaxyVae(nn.Module):
 
         ``images`` are (batch, bands, pixels, pixels) in units of the sky noise.
         """
-        means, scales = self.encoder(self.decoder.flux_scaling(images))
-        return means, scales
+        return self.encoder(self.decoder.flux_scaling(images))
 
     def forward(
         self, images: Tensor, normal: Tensor, draw: DrawLatents

@@ -6,8 +6,6 @@ as images do by default, the bias of a transposed convolution is its own. Defaul
 default Adam, no compilation, no autocast, float32. The tests compare the two.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 
@@ -18,7 +16,8 @@ from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae
 from cepheid.benchmarks.galaxy_vae.task import WORKLOAD as REFERENCE
 from cepheid.reference.galaxies.stamps import Galaxies
-from cepheid.reference.torch.workload import Norms, Recipe
+from cepheid.reference.torch.broken import use_default_optimizer
+from cepheid.reference.torch.workload import Norms
 
 
 def make_plain(network: GalaxyVae) -> GalaxyVae:
@@ -60,11 +59,5 @@ def make_network(shape: Galaxies, norms: Norms) -> GalaxyVae:
     return make_plain(GalaxyVae(sizes, norms.make(**sizes.norm_options)))
 
 
-def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
-    """Return Adam as torch chooses it."""
-    recipe = REFERENCE.make_optimizer(shape, model)
-    return replace(recipe, options={**recipe.options, "fused": None})
-
-
-WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+WORKLOAD = use_default_optimizer(REFERENCE).vary(make_network=make_network)
 """The task with these layers and torch's default optimizer; for precision=fp32 and compile=off."""

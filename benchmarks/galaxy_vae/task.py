@@ -89,8 +89,7 @@ def encode(shape: Galaxies, network: Network, images: Tensor) -> tuple[Tensor, T
 def decode(shape: Galaxies, network: Network, latents: Tensor) -> Tensor:
     """Return the images of latents, (n, latents) to (n, bands, pixels, pixels)."""
     with network.autocast():
-        images: Tensor = network.module.decoder.make_images(latents)
-    return images
+        return network.module.decoder.make_images(latents)
 
 
 def compute_loss(shape: Galaxies, network: Network, images: Tensor, normal: Tensor) -> Tensor:

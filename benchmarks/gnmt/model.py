@@ -210,9 +210,7 @@ class GNMT(nn.Module):
 
     def drop(self, states: Tensor) -> Tensor:
         """Return the input of an LSTM, (places, sentences, channels), with dropout."""
-        if self.training and self.shape.dropout:
-            return dropout(states, self.shape.dropout)
-        return states
+        return dropout(states, self.shape.dropout, self.training)
 
 
 class RecurrentDecoding:

@@ -15,9 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from cepheid.benchmarks.gnmt.model import Shape
 from cepheid.benchmarks.gnmt.task import WORKLOAD as REFERENCE
-from cepheid.benchmarks.gnmt.task import Sentences
 from cepheid.reference.data.sentences.batches import AS_DRAWN, PADDING
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.translation.beam_search import shift
 from cepheid.reference.torch.translation.variants import simplify
 
@@ -89,12 +87,8 @@ class Peer(nn.Module):
         return dropout(inputs, self.shape.dropout, self.training)
 
 
-def read_shape(config: RunConfig) -> Sentences:
-    """Return the facts of a configuration, with batches drawn at random."""
-    return replace(REFERENCE.read_shape(config), bucketing=AS_DRAWN)
-
-
 WORKLOAD = simplify(REFERENCE).vary(
-    read_shape=read_shape, make_network=lambda shape, norms: Peer(shape.sizes)
+    read_shape=lambda config: replace(REFERENCE.read_shape(config), bucketing=AS_DRAWN),
+    make_network=lambda shape, norms: Peer(shape.sizes),
 )
 """The task with this network; for compile=off and the precision of the reference."""

@@ -10,11 +10,9 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from cepheid.benchmarks.resnet50.model import IMAGE_MEAN, ResNet, is_exempt
+from cepheid.benchmarks.resnet50.model import IMAGE_MEAN, is_exempt
 from cepheid.reference.torch.devices.values import make_constant
 from cepheid.rules.errors import UserError
-
-__all__ = ["ResNet", "RunningMixup", "normalize_weights"]
 
 MIXED_AT_ONCE = 256  # images, so that a large batch has no second copy in float32
 

@@ -4,11 +4,8 @@ They are mistakes and tricks that a quality target must detect.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,43 +13,13 @@ from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.model import Maps
 from cepheid.benchmarks.mask_rcnn.task import WORKLOAD
-from cepheid.reference.data.detection.loader import MaskedPictures
-from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
-from cepheid.reference.torch.detection.scenes import Pictures, Scenes
-from cepheid.reference.torch.workload import Network, Seat, Workload
+from cepheid.reference.torch.detection.scenes import Scenes
+from cepheid.reference.torch.workload import Network, Workload
 
 RANDOM_BOXES = 2  # purpose of random numbers
-
-
-@dataclass(frozen=True)
-class Mislabelled:
-    """Pictures as they are, with the objects of other rows."""
-
-    pictures: MaskedPictures
-    order: np.ndarray
-
-    def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return boxes (n, most, 4) and labels (n, most) of other rows."""
-        return self.pictures.read_boxes(self.order[rows])
-
-    def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
-        """Return masks (n, most, size, size) of other rows."""
-        return self.pictures.read_mask_crops(self.order[rows], size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.pictures, name)
-
-
-def open_shuffled_targets(shape: Scenes, seat: Seat) -> Pictures:
-    """Open the data; objects belong to other images: only where they often are can be learnt."""
-    data = task.open_data(shape, seat)
-    random = make_generator(shape.config.seed, "shuffled targets")
-    order = random.permutation(shape.config.definition.train_samples)
-    data.loader.images = Mislabelled(data.images, order)
-    return data
 
 
 def predict_boxes(shape: Scenes, network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -124,7 +91,7 @@ def use_network(kind: type[MaskRCNN]) -> Workload[Scenes]:
 
 
 VARIANTS: Mapping[str, Workload[Scenes]] = {
-    "shuffled_targets": WORKLOAD.vary(open_data=open_shuffled_targets),
+    "shuffled_targets": broken.shuffle_objects(WORKLOAD),
     "frozen": broken.freeze(WORKLOAD),
     "box_masks": WORKLOAD.vary(predict=predict_boxes),
     "elliptic_masks": WORKLOAD.vary(predict=predict_ellipses),

@@ -140,8 +140,7 @@ class MaskHead(nn.Module):
         for layer in self.layers:
             features = functional.relu(layer(features), inplace=True)
         features = functional.relu(self.finer(features), inplace=True)
-        masks: Tensor = self.masks(features)
-        return masks.float()
+        return self.masks(features).float()
 
 
 class FirstStage(nn.Module):

@@ -6,7 +6,6 @@ of boxes level by level, from the four neighbours of each place. The same loader
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.model import Maps
+from cepheid.reference.torch.broken import use_default_optimizer
 from cepheid.reference.torch.detection.default_boxes import (
     PLAIN,
     clip_boxes,
@@ -24,7 +24,7 @@ from cepheid.reference.torch.detection.default_boxes import (
 )
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.scenes import Scenes
-from cepheid.reference.torch.workload import Norms, Recipe
+from cepheid.reference.torch.workload import Norms
 
 
 class PlainNetwork(MaskRCNN):
@@ -116,11 +116,5 @@ def make_network(shape: Scenes, norms: Norms) -> nn.Module:
     return convert_conv2d_weight_memory_format(network, torch.contiguous_format)
 
 
-def make_optimizer(shape: Scenes, network: nn.Module) -> Recipe:
-    """Return torch's default SGD."""
-    recipe = task.make_optimizer(shape, network)
-    return replace(recipe, options={**recipe.options, "fused": None})
-
-
-WORKLOAD = task.WORKLOAD.vary(make_network=make_network, make_optimizer=make_optimizer)
+WORKLOAD = use_default_optimizer(task.WORKLOAD).vary(make_network=make_network)
 """The same network, loss and update in the obvious way."""

@@ -132,8 +132,7 @@ def make_noise(shape: Scenes, count: int, generator: torch.Generator) -> Both:
 
 def compute_loss(shape: Scenes, network: Network, pixels: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss of the images, a scalar."""
-    losses: Tensor = network(images.scale_pixels(network.module, pixels), targets)
-    return losses.mean()
+    return network(images.scale_pixels(network.module, pixels), targets).mean()
 
 
 def predict(
@@ -147,8 +146,7 @@ def predict(
         extents = torch.full((len(pixels), 2), float(shape.pixels), device=pixels.device)
     with network.autocast():
         scaled = images.scale_pixels(network.module, pixels)
-        detections: tuple[Tensor, ...] = network.module.detect(scaled, extents)
-    return detections
+        return network.module.detect(scaled, extents)
 
 
 def predict_noise(shape: Scenes, inference: Inference, noise: Both) -> None:

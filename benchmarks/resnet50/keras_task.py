@@ -59,8 +59,7 @@ class KerasResNet50(KerasTask):
             pixels=self.cropping.pixels,
             outputs=int(model["classes"]),
             width=model["width"],
-            epsilon=model["batch_norm_epsilon"],
-            momentum=model["batch_norm_momentum"],
+            **self.config.norm_options,
         )
 
     def make_optimizer(self, prefix: str, variables: Sequence[Any]) -> Any:

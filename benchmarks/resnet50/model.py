@@ -92,8 +92,7 @@ class ResNet(nn.Module):
 
     def stem(self, images: Tensor) -> Tensor:
         """Return the features, (n, width, y, x), of images, (n, 3, height, width)."""
-        features: Tensor = functional.relu(self.bn1(self.conv1(images)), inplace=True)
-        return self.maxpool(features)
+        return self.maxpool(functional.relu(self.bn1(self.conv1(images)), inplace=True))
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the logits, (n, classes), of the last features, (n, channels, y, x)."""

@@ -95,9 +95,7 @@ def make_network(shape: Photographs, norms: Norms) -> nn.Module:
         width=model["width"],
         architecture=shape.architecture,
         variant=shape.values.model_variant,
-        normalisation=norms.make(
-            epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]
-        ),
+        normalisation=norms.make(**shape.config.norm_options),
     )
     convert_conv2d_weight_memory_format(network, torch.channels_last)
     return network
@@ -165,15 +163,8 @@ class Batches:
 
     def _make_loader(self, cropping: Cropping, size: int) -> Loader:
         seat, parts = self.seat, self.seat.batch // size
-        return Loader(
-            self.images,
-            cropping,
-            self.shape.config.seed,
-            seat.share,
-            seat.workers,
-            seat.pins,
-            parts,
-        )
+        seed = self.shape.config.seed
+        return Loader(self.images, cropping, seed, seat.share, seat.workers, seat.pins, parts)
 
 
 def make_noise(shape: Photographs, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -14,34 +14,22 @@ from torch import Tensor, nn
 from cepheid.benchmarks.ssd.task import WORKLOAD, Objects, make_network, make_targets, open_data
 from cepheid.reference.data.detection import loader
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.scenes import Pictures
 from cepheid.reference.torch.workload import Network, Norms, Seat, Workload
 
 Maps = tuple[Sequence[Tensor], Sequence[Tensor]]
-ReadBoxes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Mislabelled:
-    """Pictures as they are, with other boxes or labels."""
+class Misclassified:
+    """Pictures as they are, with other labels."""
 
     pictures: loader.Pictures
-    read_boxes: ReadBoxes
+    read_boxes: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.pictures, name)
-
-
-def open_shuffled_targets(shape: Objects, seat: Seat) -> Pictures:
-    """Open the data, then permute the training images' boxes and labels."""
-    data = open_data(shape, seat)
-    random = make_generator(shape.config.seed, "shuffled targets")
-    order = random.permutation(shape.config.definition.train_samples)
-    read = data.images.read_boxes
-    data.loader.images = Mislabelled(data.images, lambda rows: read(order[rows]))
-    return data
 
 
 def open_shuffled_classes(shape: Objects, seat: Seat) -> Pictures:
@@ -56,7 +44,7 @@ def open_shuffled_classes(shape: Objects, seat: Seat) -> Pictures:
             of_image[of_image > 0] = random.permutation(of_image[of_image > 0])
         return boxes, labels
 
-    data.loader.images = Mislabelled(data.images, read_other_classes)
+    data.loader.images = Misclassified(data.images, read_other_classes)
     return data
 
 
@@ -68,11 +56,6 @@ def open_shifted_boxes(shape: Objects, seat: Seat) -> Pictures:
         return make_targets(first, boxes + half, labels)
 
     return Pictures(shape, seat, shape.augmentation, shift)
-
-
-def read_without_negatives(config: RunConfig) -> Objects:
-    """Return facts with which no default box without an object is trained, hard or easy."""
-    return replace(Objects.read(config), negatives_per_positive=0)
 
 
 def make_coarse_network(shape: Objects, norms: Norms) -> nn.Module:
@@ -110,12 +93,15 @@ def zero_codes(network: Network) -> Network:
 
 
 VARIANTS: Mapping[str, Workload[Objects]] = {
-    "shuffled_targets": WORKLOAD.vary(open_data=open_shuffled_targets),
+    "shuffled_targets": broken.shuffle_objects(WORKLOAD),
     "shuffled_classes": WORKLOAD.vary(open_data=open_shuffled_classes),
     "frozen": broken.freeze(WORKLOAD),
     "blind": broken.change_network(WORKLOAD, hide_images),
     "shifted_boxes": WORKLOAD.vary(open_data=open_shifted_boxes),
-    "no_negatives": WORKLOAD.vary(read_shape=read_without_negatives),
+    # No default box without an object is trained, hard or easy.
+    "no_negatives": WORKLOAD.vary(
+        read_shape=lambda config: replace(Objects.read(config), negatives_per_positive=0)
+    ),
     "coarse_features": broken.change_network(
         WORKLOAD.vary(make_network=make_coarse_network), keep_last_map
     ),

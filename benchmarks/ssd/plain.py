@@ -15,20 +15,15 @@ from torch.nn import functional
 from cepheid.benchmarks.ssd.model import SSD
 from cepheid.benchmarks.ssd.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.ssd.task import Objects, compute_maps, keep_constants
+from cepheid.reference.torch.broken import use_default_optimizer
 from cepheid.reference.torch.detection.default_boxes import Matches, encode, to_corners
-from cepheid.reference.torch.workload import Network, Norms, Recipe
+from cepheid.reference.torch.workload import Network, Norms
 
 
 def make_network(shape: Objects, norms: Norms) -> nn.Module:
     """Return the network with torch's batch norm, channels first."""
     REFERENCE.make_network(shape, norms)  # draws as many numbers as the reference does
     return keep_constants(shape, SSD(shape.facts, shape.levels))
-
-
-def make_optimizer(shape: Objects, network: nn.Module) -> Recipe:
-    """Return torch's default SGD."""
-    recipe = REFERENCE.make_optimizer(shape, network)
-    return replace(recipe, options={**recipe.options, "fused": None})
 
 
 def match(shape: Objects, defaults: Tensor, targets: Tensor) -> Matches:
@@ -74,7 +69,7 @@ def _overlap(box: Tensor, corners: Tensor) -> Tensor:
     return shared / ((box[2:] - box[:2]).prod() + areas - shared)
 
 
-WORKLOAD = REFERENCE.vary(
-    make_network=make_network, make_optimizer=make_optimizer, compute_loss=compute_loss
+WORKLOAD = use_default_optimizer(REFERENCE).vary(
+    make_network=make_network, compute_loss=compute_loss
 )
 """The same network, loss and update in the obvious way."""

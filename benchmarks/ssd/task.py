@@ -89,11 +89,7 @@ class Objects(Scenes):
 
 def make_network(shape: Objects, norms: Norms) -> nn.Module:
     """Return the network, channels last; it keeps the default boxes and the moments of pixels."""
-    facts = shape.facts
-    normalisation = norms.make(
-        epsilon=facts["batch_norm_epsilon"], momentum=facts["batch_norm_momentum"]
-    )
-    network = SSD(facts, shape.levels, normalisation)
+    network = SSD(shape.facts, shape.levels, norms.make(**shape.config.norm_options))
     return keep_constants(shape, convert_conv2d_weight_memory_format(network, torch.channels_last))
 
 

@@ -125,9 +125,7 @@ class FeedForward(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """Return the output in the shape of ``states``, (sentences, places, width)."""
         hidden = self.first(states).relu_()
-        if self.training and self.dropout:
-            hidden = dropout(hidden, self.dropout)
-        return self.second(hidden)
+        return self.second(dropout(hidden, self.dropout, self.training))
 
 
 class Residual(nn.Module):
@@ -144,8 +142,7 @@ class Residual(nn.Module):
 
     def after(self, states: Tensor, result: Tensor) -> Tensor:
         """Return ``states`` plus the sublayer's ``result``, in the same shape."""
-        if self.training and self.dropout:
-            result = dropout(result, self.dropout)
+        result = dropout(result, self.dropout, self.training)
         return states + result if self.is_pre else self.norm(states + result)
 
 
@@ -263,9 +260,7 @@ class Transformer(nn.Module):
         width = self.shape.width
         states = embedding(tokens, self.embedding) * math.sqrt(width)
         states = states + make_positions(first_place, tokens.shape[1], width, tokens.device)
-        if self.training and self.shape.dropout:
-            states = dropout(states, self.shape.dropout)
-        return states
+        return dropout(states, self.shape.dropout, self.training)
 
     def step(
         self, tokens: Tensor, place: int, caches: Sequence[tuple[Tensor, Tensor]], memory: Memory

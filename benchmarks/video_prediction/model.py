@@ -207,8 +207,7 @@ class Critic(nn.Module):
     def forward(self, clips: Tensor, stage: Stage) -> Tensor:
         """Return a score for each of clips (n, channels, time, y, x), (n,): high for real ones."""
         maps = self.near(self.encoder(clips, stage))
-        scores: Tensor = self.score(self.whole(maps))
-        return scores.flatten()
+        return self.score(self.whole(maps)).flatten()
 
 
 class DeviationConvolution(EqualizedConvolution):
@@ -251,8 +250,7 @@ def measure_deviation(maps: Tensor, span: int) -> Tensor:
     """Return the mean standard deviation within each ``span`` samples of maps (n, …), (n,)."""
     groups = maps.float().unflatten(0, (-1, span))
     variances = (groups - groups.mean(dim=1, keepdim=True)).square().mean(dim=1)
-    deviations: Tensor = (variances + NORM_EPSILON).sqrt().flatten(1).mean(dim=1)
-    return deviations.repeat_interleave(span)
+    return (variances + NORM_EPSILON).sqrt().flatten(1).mean(dim=1).repeat_interleave(span)
 
 
 class FutureGan(nn.Module):

@@ -8,7 +8,6 @@ nobody reads. Losses and updates are the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -23,7 +22,8 @@ from cepheid.benchmarks.video_prediction.model import (
     measure_deviation,
 )
 from cepheid.benchmarks.video_prediction.task import WORKLOAD as REFERENCE
-from cepheid.reference.torch.workload import Network, Norms, Recipe
+from cepheid.reference.torch.broken import use_default_optimizer
+from cepheid.reference.torch.workload import Network, Norms
 
 
 class PlainConvolution(nn.Module):
@@ -60,18 +60,11 @@ def make_network(shape: Videos, norms: Norms) -> nn.Module:
     return _replace_convolutions(REFERENCE.make_network(shape, norms))
 
 
-def make_optimizer(shape: Videos, network: nn.Module) -> Recipe:
-    """Return torch's default Adam."""
-    recipe = REFERENCE.make_optimizer(shape, network)
-    return replace(recipe, options=shape.values.torch_options)
-
-
 def generate(network: Network, past: Tensor, stage: Stage) -> Tensor:
     """Return the frames that follow, (n, channels, time, y, x), anew for each network."""
     needs_gradients = GENERATOR in network.module.next.trained
     with torch.set_grad_enabled(needs_gradients), network.autocast():
-        frames: Tensor = network.module(past, stage).float()
-    return frames
+        return network.module(past, stage).float()
 
 
 def judge_both(network: Network, stage: Stage, real: Tensor, false: Tensor) -> Sequence[Tensor]:
@@ -79,9 +72,8 @@ def judge_both(network: Network, stage: Stage, real: Tensor, false: Tensor) -> S
     return judge(network, stage, real), judge(network, stage, false)
 
 
-WORKLOAD = REFERENCE.vary(
+WORKLOAD = use_default_optimizer(REFERENCE).vary(
     make_network=make_network,
-    make_optimizer=make_optimizer,
     compute_loss=partial(compute_loss, ways=Ways(generate, judge_both, judge)),
 )
 """The same networks, losses and updates; for compile=off and the precision of the reference."""

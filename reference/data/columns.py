@@ -68,12 +68,10 @@ class Fixed:
             )
         return values.view(np.uint8).reshape(-1)
 
-    def make_entry(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+    def make_entry(self, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
         """Return the entry of the manifest."""
-        shape = (rows, *self.shape)
-        return StoredArray(
-            path.name, store.describe_dtype(self.dtype), shape, _measure_size(path), chunks
-        )
+        kind, shape = store.describe_dtype(self.dtype), (rows, *self.shape)
+        return StoredArray(path.name, kind, shape, path.stat().st_size, chunks)
 
 
 @dataclass(frozen=True)
@@ -122,9 +120,9 @@ class Ragged:
             raise ValueError(f"array {name}: not {expected} bytes for {len(rows)} rows")
         return np.frombuffer(drawn, np.uint8)
 
-    def make_entry(self, name: str, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
+    def make_entry(self, path: Path, rows: int, chunks: tuple[str, ...]) -> StoredArray:
         """Return the entry of the manifest."""
-        return StoredArray(path.name, RAGGED, (rows,), _measure_size(path), chunks)
+        return StoredArray(path.name, RAGGED, (rows,), path.stat().st_size, chunks)
 
 
 Column = Fixed | Ragged
@@ -145,7 +143,3 @@ class Known:
         if isinstance(self.column, Fixed):
             return self.values[rows.start : rows.stop]
         return self.values[slice(*map(self.column.count_bytes, (rows.start, rows.stop)))]
-
-
-def _measure_size(path: Path) -> int:
-    return path.stat().st_size

@@ -74,12 +74,7 @@ class Share:
         which of them count, bool (batch,): those that only fill up the last batches do not. Over
         all ranks every sample counts once.
         """
-        for first in range(
-            self.rank * batch, _round_up(total, batch * self.ranks), batch * self.ranks
-        ):
+        step = batch * self.ranks
+        for first in range(self.rank * batch, -(-total // step) * step, step):
             places = np.arange(first, first + batch)
             yield np.minimum(places, total - 1), places < total
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

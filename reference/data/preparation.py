@@ -117,8 +117,6 @@ def _add_ends(columns: Layout) -> dict[str, Column | Known]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The contents that a preparation writes."""
-
     generator: str
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
@@ -280,9 +278,7 @@ def _publish(
     arrays = {}
     for name, column in plan.layout.items():
         chunks = tuple(finished[chunk][name] for chunk in range(len(plan.chunks)))
-        arrays[name] = column.make_entry(
-            name, unfinished / column.name_file(name), plan.rows, chunks
-        )
+        arrays[name] = column.make_entry(unfinished / column.name_file(name), plan.rows, chunks)
     manifest = Manifest(
         generator=plan.generator,
         parameters=plan.parameters,
@@ -293,21 +289,17 @@ def _publish(
         digest="",
     )
     store.write_manifest(unfinished, manifest)
-    if judge:
-        _run_judge(unfinished, judge)
+    try:
+        if judge:
+            judge(unfinished)
+    except StoreError:
+        shutil.rmtree(unfinished)  # the user fixes the source, and all of it is read again
+        raise
     synchronize(unfinished)
     unfinished.rename(folder)
     synchronize(folder.parent)
     (folder / JOURNAL).unlink()
     return store.read_manifest(folder)
-
-
-def _run_judge(unfinished: Path, judge: Judge) -> None:
-    try:
-        judge(unfinished)
-    except StoreError:
-        shutil.rmtree(unfinished)  # the user fixes the source, and all of it is read again
-        raise
 
 
 def _append(descriptor: int, line: Any) -> None:

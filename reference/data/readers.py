@@ -87,11 +87,8 @@ def _find_expected(
         return None
     row, ends = int(match[2]), arrays[store.name_ends(match[1])]
     content = arrays[match[1]][ends[row - 1] if row else 0 : ends[row]]
-    return np.frombuffer(content.tobytes(), values.dtype) if _divides(content, values) else content
-
-
-def _divides(content: np.ndarray, values: np.ndarray) -> bool:
-    return values.dtype.kind in "iu" and len(content) % values.dtype.itemsize == 0
+    is_divided = values.dtype.kind in "iu" and len(content) % values.dtype.itemsize == 0
+    return np.frombuffer(content.tobytes(), values.dtype) if is_divided else content
 
 
 def _find_problem(values: np.ndarray, expected: np.ndarray, everything: np.ndarray | None) -> str:

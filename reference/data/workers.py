@@ -15,12 +15,13 @@ from cepheid.rules.host import follow_parent, usable_processors
 # They are read when a process starts.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def map_in_processes(
-    work: Callable[[int], Result], todo: Sequence[int], processes: int | None, folder: Path
-) -> Generator[tuple[int, Result], None, None]:
+    work: Callable[[Item], Result], todo: Sequence[Item], processes: int | None, folder: Path
+) -> Generator[tuple[Item, Result], None, None]:
     """Call ``work`` on each of ``todo``; yield each item with its result, in any order.
 
     The work is for ``folder``, which messages name. ``processes`` defaults to the usable
@@ -32,7 +33,7 @@ def map_in_processes(
             yield item, work(item)
         return
     waiting = list(reversed(todo))
-    running: dict[Future[Result], int] = {}
+    running: dict[Future[Result], Item] = {}
     # Spawned, not forked: the caller may have started threads, of torch for instance.
     with (
         _one_thread_per_child(),
@@ -70,16 +71,15 @@ def _one_thread_per_child() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_work: Callable[[int], Any]
+_work: Callable[[Any], Any]
 """The work of a worker process. It is sent once, because a plan may be large."""
 
 
-def _start_worker(work: Callable[[int], Any]) -> None:
-    """Prepare a worker."""
+def _start_worker(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
     follow_parent()
 
 
-def _do_in_worker(item: int) -> Any:
+def _do_in_worker(item: Any) -> Any:
     return _work(item)

@@ -122,8 +122,7 @@ def add_noise(electrons: np.ndarray, sky: np.ndarray, normal: np.ndarray) -> np.
 def observe(parameters: SkyParameters, electrons: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """Return noisy stamps in units of the sky noise, float16 as stored, (…, bands, y, x)."""
     sky = np.array(parameters.sky_electrons)[:, None, None]
-    values: np.ndarray = add_noise(electrons, sky, normal) / np.sqrt(sky)
-    return values.astype(PIXEL_DTYPE)
+    return (add_noise(electrons, sky, normal) / np.sqrt(sky)).astype(PIXEL_DTYPE)
 
 
 def draw_sheared_stamps(

@@ -120,11 +120,6 @@ class Galaxies:
         """The number of labels of a galaxy."""
         return len(self.definition.model["targets"])
 
-    @property
-    def norm_options(self) -> dict[str, Any]:
-        """The keyword arguments of what makes the norm of the network's inputs."""
-        return {key: self.definition.model[f"batch_norm_{key}"] for key in ("epsilon", "momentum")}
-
 
 class Stamps:
     """Stamps and labels of a run, of which ``share`` is this rank's part.

@@ -127,8 +127,7 @@ def _gather_rows(row: np.ndarray) -> np.ndarray:
     rows = np.zeros((_met[0].num_replicas_in_sync, len(row)), np.int32)
     rows[_met[0].cluster_resolver.task_id] = row
     with _notice_loss():
-        gathered: np.ndarray = _add_up(rows).numpy()
-    return gathered
+        return _add_up(rows).numpy()
 
 
 @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)])

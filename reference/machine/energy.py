@@ -11,8 +11,9 @@ import re
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,8 @@ def _find_rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
             if not place or not (kind.startswith("package") or kind == "dram"):
                 continue
             name = kind if kind.startswith("package") else f"dram-{place.group(1)}"
-            counter = Counter(name, _make_rapl_reader(zone / "energy_uj"), _read_range_joules(zone))
+            read = partial(_read_joules, zone / "energy_uj")
+            counter = Counter(name, read, _read_joules(zone / "max_energy_range_uj"))
             counter.read()
         except OSError as error:
             return (), f"{error.filename}: {error.strerror}"
@@ -210,12 +212,8 @@ def _find_rapl(powercap: Path) -> tuple[tuple[Counter, ...], str]:
     return tuple(counters), "" if counters else f"no {powercap}/intel-rapl*"
 
 
-def _make_rapl_reader(path: Path) -> Callable[[], float]:
-    return lambda: int(path.read_text(encoding="ascii")) / 1e6
-
-
-def _read_range_joules(zone: Path) -> float:
-    return int((zone / "max_energy_range_uj").read_text(encoding="ascii")) / 1e6
+def _read_joules(path: Path) -> float:
+    return int(path.read_text(encoding="ascii")) / 1e6
 
 
 LEAST_STEP_MS = 0.001  # between two rows, whose times must advance

@@ -32,7 +32,10 @@ def read_hardware(data: Path, root: Path = ROOT) -> dict[str, Any]:
     facts = {
         "machine": _read_machine(root),
         **_read_processor(root),
-        "numa_nodes_per_node": len(list(_find_numbered(root / "sys/devices/system/node", "node"))),
+        "numa_nodes_per_node": sum(
+            path.name.removeprefix("node").isdecimal()
+            for path in (root / "sys/devices/system/node").glob("node*")
+        ),
         "memory_gib_per_node": round(psutil.virtual_memory().total / 2**30, 1),
         "storage": _read_storage(data, root),
         "interconnect": "; ".join([*_read_infiniband(root), *_read_ethernet(root)]),
@@ -123,10 +126,6 @@ def read_operating_system() -> str:
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
     except OSError:
         return kernel
-
-
-def _find_numbered(folder: Path, word: str) -> Iterator[Path]:
-    return (path for path in folder.glob(f"{word}*") if path.name[len(word) :].isdecimal())
 
 
 def _read_text(path: Path) -> str:

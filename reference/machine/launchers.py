@@ -48,12 +48,6 @@ class TfConfig:
     addresses: Sequence[str]  # host:port, by rank
     rank: int
 
-    def make_claim(self) -> "Claim":
-        """Return it as the word of a launcher."""
-        size = len(self.addresses)
-        text = f"{TF_CONFIG} has process {self.rank} of {size}"
-        return Claim(TF_CONFIG, self.rank, size, None, None, text=text)
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -108,7 +102,9 @@ def read_claims(environment: Environment) -> list[Claim]:
     claims = [_read(names, environment) for names in LAUNCHERS if names.rank in environment]
     found = [claim for claim in claims if claim]
     if told := read_tf_config(environment):
-        found.append(told.make_claim())
+        size = len(told.addresses)
+        text = f"{TF_CONFIG} has process {told.rank} of {size}"
+        found.append(Claim(TF_CONFIG, told.rank, size, None, None, text=text))
     if "SLURM_PROCID" in environment and not found:
         _refuse_batch_script(environment)
     return found
@@ -163,14 +159,11 @@ def reconcile(claims: Sequence[Claim], environment: Environment) -> Claim:
     same = [claim for claim in claims if inner.agrees_with(claim)]
     world_size = next((claim.world_size for claim in same if claim.world_size is not None), None)
     world_size = _compare_world_size(world_size, claims, environment)
-    return Claim(
-        inner.launcher,
-        inner.rank,
-        world_size,
-        next((claim.local_rank for claim in same if claim.local_rank is not None), None),
-        next((claim.local_size for claim in same if claim.local_size is not None), None),
-        inner.agents,
-        inner.text,
+    return replace(
+        inner,
+        world_size=world_size,
+        local_rank=next((c.local_rank for c in same if c.local_rank is not None), None),
+        local_size=next((c.local_size for c in same if c.local_size is not None), None),
     )
 
 
@@ -213,8 +206,8 @@ def _is_speaker(inner: Claim, outer: Claim) -> bool:
 
 def _read(names: Variables, environment: Environment) -> Claim | None:
     """Read one launcher's variables; return None where it did not start this process."""
-    if names.launcher == "Slurm" and not _is_slurm_step(environment):
-        return None  # the batch script has them too
+    if names.launcher == "Slurm" and not {"SLURM_STEP_ID", "SLURM_STEPID"} & environment.keys():
+        return None  # no srun has started it; the batch script has the variables too
     rank = _read_count(environment, names.rank, least=0)
     size_name = next((name for name in names.world_size if name in environment), "")
     if names.world_size and not size_name:
@@ -243,11 +236,6 @@ def _read_agents(environment: Environment) -> int | None:
     if "TORCHELASTIC_RUN_ID" not in environment:
         return None
     return _read_optional(environment, "GROUP_WORLD_SIZE", least=1)
-
-
-def _is_slurm_step(environment: Environment) -> bool:
-    """Return whether srun has started this process, or one that has started it."""
-    return "SLURM_STEP_ID" in environment or "SLURM_STEPID" in environment
 
 
 def _refuse_batch_script(environment: Environment) -> None:

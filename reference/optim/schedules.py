@@ -50,8 +50,7 @@ class Schedule:
         if not self.is_collapsed(samples):
             return self._before_collapse(samples)
         left = 1 - (samples - self.collapse_samples) / self.collapse_length_samples
-        factor: float = max(0.0, left) ** COLLAPSED_POWER
-        return self._before_collapse(self.collapse_samples) * factor
+        return self._before_collapse(self.collapse_samples) * (max(0.0, left) ** COLLAPSED_POWER)
 
     def weight_decay_factor(self, samples: int) -> float:
         """Return the factor of the weight decay in that step."""

@@ -53,6 +53,11 @@ class RunConfig:
         """Epochs by which the schedule of evaluations is moved (rule T8)."""
         return int(self.hyperparameters.get(EVAL_OFFSET, 0))
 
+    @property
+    def norm_options(self) -> dict[str, Any]:
+        """The keyword arguments of what makes the batch norms of the definition's model."""
+        return {key: self.definition.model[f"batch_norm_{key}"] for key in ("epsilon", "momentum")}
+
     def read(self, kind: type[Kind]) -> Kind:
         """Return the dataclass ``kind``, whose fields are hyperparameters."""
         return parse_hyperparameters(kind, self.hyperparameters)
@@ -106,12 +111,10 @@ class RunConfig:
             "framework": self.framework,
             "hyperparameters": dict(self.hyperparameters),
             "execution": asdict(self.execution),
-            "seeds": "derived" if self.seed_origin == "derived" else f"given, from {self._seed_0}",
+            "seeds": "derived"
+            if self.seed_origin == "derived"
+            else f"given, from {self.seed - self.index}",
         }
-
-    @property
-    def _seed_0(self) -> int:
-        return self.seed - self.index
 
 
 def limit_samples(definition: Definition, samples: int) -> Definition:

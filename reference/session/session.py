@@ -6,7 +6,7 @@ Whoever starts a session hands in an observer, which shows progress and judges t
 import importlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -70,7 +70,8 @@ class Session:
             for index in indices:
                 run = SingleRun(self, self.config.select_run(index), folder, sensors)
                 all_fine = run.make() and all_fine
-                self.tell_time_left(folder, sum(other > index for other in missing))
+                if folder and (left := sum(other > index for other in missing)):
+                    self.observer.tell(f"{left} more to run: {folder.estimate_time(left)}")
             # A rank that leaves with exit code 1 has torchrun end the others, reporting or not.
             self.ranks.barrier()
         return SessionEnd(all_fine, max(missing) + 1 if len(indices) < len(missing) else 0)
@@ -160,11 +161,6 @@ class Session:
         planned = self.system["accelerator"] if self.request.planned_ranks else None
         return planned or self.ranks.accelerator or "cpu"
 
-    @property
-    def is_first_of_node(self) -> bool:
-        """True for the rank that reads the sensors of its node."""
-        return self.ranks.rank % self.ranks.ranks_per_node == 0
-
     def find_sensors(self) -> energy.Sensors:
         """Find what measures energy on this machine (`cepheid doctor` says why there is nothing).
 
@@ -172,15 +168,10 @@ class Session:
         """
         ranks = self.ranks
         keys = ranks.all_gather_object(ranks.device_keys)
-        if not self.is_first_of_node:
+        if ranks.rank % ranks.ranks_per_node:
             return energy.Sensors()
         used = keys[ranks.rank : ranks.rank + ranks.ranks_per_node]
         return energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
-
-    def tell_time_left(self, folder: ResultFolder | None, missing: int) -> None:
-        """Tell how long the runs that are still missing will take."""
-        if folder and missing:
-            self.observer.tell(f"{missing} more to run: {folder.estimate_time(missing)}")
 
 
 @dataclass(frozen=True)
@@ -205,7 +196,8 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     with end_on_interruption(EXIT_CODE_OF_INTERRUPTION):
         backend = import_backend(config.framework)
         module = import_own_task(own) if own else importlib.import_module(request.task_module)
-    with _enter_ranks(backend, request) as ranks:
+    planned, per_node = request.planned_ranks, request.planned_ranks_per_node
+    with backend.plan_ranks(planned, per_node) if planned else backend.start_ranks() as ranks:
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
         described = request.system or system.describe(request.submitter, ranks, config.data_root)
@@ -220,13 +212,6 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
         # Hosts may differ, and seeds derive from these: the values of the first rank count.
         config = config.name_system(*ranks.broadcast(identity))
         yield Session(request, config, described, backend, module, ranks, observer)
-
-
-def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks]:
-    """Start the ranks, or only plan those that the request names."""
-    if not request.planned_ranks:
-        return backend.start_ranks()
-    return backend.plan_ranks(request.planned_ranks, request.planned_ranks_per_node)
 
 
 def _describe_left_over(log: Path, weights: Path) -> str:

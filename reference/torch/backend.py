@@ -105,7 +105,6 @@ def measure_copy(device: Device) -> float:
 def _time_best(
     device: Device, kernel: Callable[[], Tensor], clock: Clock = time.perf_counter
 ) -> float:
-    """Return the seconds of the fastest call."""
     kernel()
     best, total, repetitions, began = float("inf"), 0.0, 0, time.perf_counter()
     while repetitions < REPETITIONS_MIN or total < SECONDS:

@@ -1,8 +1,10 @@
-"""Break a workload in ways that several benchmarks share; ``benchmarks/<name>/broken.py`` does."""
+"""Variants of workloads that benchmarks share: broken ones, and the plain one's optimizer."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +35,16 @@ def freeze(workload: Workload[Shape]) -> Workload[Shape]:
     return workload.vary(make_optimizer=make_optimizer, after_update=None)
 
 
+def use_default_optimizer(workload: Workload[Shape]) -> Workload[Shape]:
+    """Return the workload with its optimizer as torch chooses it: for the plain variants."""
+
+    def make_optimizer(shape: Shape, network: Any) -> Recipe:
+        recipe = workload.make_optimizer(shape, network)
+        return replace(recipe, options={**recipe.options, "fused": None})
+
+    return workload.vary(make_optimizer=make_optimizer)
+
+
 def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
     """Return the workload with training labels of other samples: only the prior can be learnt.
 
@@ -45,6 +57,32 @@ def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
         order = make_generator(shape.config.seed, "shuffled labels").permutation(count)
         labels = getattr(data, "images", data).labels
         labels[:count] = labels[order]
+        return data
+
+    return workload.vary(open_data=open_data)
+
+
+@dataclass(frozen=True)
+class Mislabelled:
+    """Images as they are, with the objects of those in another ``order``."""
+
+    images: Any
+    order: np.ndarray
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.images, name)
+        if name in ("read_boxes", "read_mask_crops"):
+            return lambda rows, *options: found(self.order[rows], *options)
+        return found
+
+
+def shuffle_objects(workload: Workload[Any]) -> Workload[Any]:
+    """Return the workload with objects of other images: only where they often are can be learnt."""
+
+    def open_data(shape: Any, seat: Seat) -> Any:
+        data, count = workload.open_data(shape, seat), shape.config.definition.train_samples
+        order = make_generator(shape.config.seed, "shuffled targets").permutation(count)
+        data.loader.images = Mislabelled(data.images, order)
         return data
 
     return workload.vary(open_data=open_data)

@@ -43,8 +43,7 @@ def keep_pixel_moments(network: nn.Module, facts: Mapping[str, Any]) -> None:
 
 def scale_pixels(network: Any, images: Tensor) -> Tensor:
     """Return images as float32 (n, channels, y, x), channels last in memory."""
-    scaled: Tensor = (images.float() - network.pixel_mean) / network.pixel_deviation
-    return scaled.permute(0, 3, 1, 2)
+    return ((images.float() - network.pixel_mean) / network.pixel_deviation).permute(0, 3, 1, 2)
 
 
 COUNTER = "num_batches_tracked"  # of torch's batch norms; nothing is computed from it

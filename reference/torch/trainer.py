@@ -131,8 +131,10 @@ class Trainer(BenchmarkTask):
         done = 0
         with closing(self.unite(pieces, is_alone)) as united:
             for number, piece in enumerate(self.move(united), 1):
-                self.prepare_piece(done, len(piece.inputs))
-                done += len(piece.inputs)
+                count = len(piece.inputs)
+                if self.workload.before_piece:
+                    self.workload.before_piece(self.shape, self.model, self.moment(count, done))
+                done += count
                 with self.sync(is_last=number == len(pieces) and not is_alone):
                     losses.append(self.pass_both_ways(piece))
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
@@ -189,11 +191,6 @@ class Trainer(BenchmarkTask):
                     return
                 inputs, targets = self.to_device(piece.inputs), self.to_device(piece.targets)
             yield Piece(inputs, targets, piece.weight)
-
-    def prepare_piece(self, done: int, count: int) -> None:
-        """Prepare the network for ``count`` samples that follow ``done`` of this rank's share."""
-        if self.workload.before_piece:
-            self.workload.before_piece(self.shape, self.model, self.moment(count, done))
 
     @contextmanager
     def sync(self, is_last: bool) -> Iterator[None]:

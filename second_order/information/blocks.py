@@ -143,11 +143,10 @@ class UnitBlock(Block):
 
     fisher: Tensor
 
-    def _make_matrices(self, damping: float = 0.0) -> Tensor:
-        """Return the damped matrix of each channel, (channels, 2, 2)."""
+    def _make_matrices(self) -> Tensor:
+        """Return the matrix of each channel, (channels, 2, 2)."""
         scale, mixed, shift = self.fisher
-        rows = [torch.stack([scale + damping, mixed], 1), torch.stack([mixed, shift + damping], 1)]
-        return torch.stack(rows, 1)
+        return torch.stack([torch.stack([scale, mixed], 1), torch.stack([mixed, shift], 1)], 1)
 
     def multiply(self, vector: Tensor) -> Tensor:
         """Return the products of each channel, (2, channels)."""
@@ -181,8 +180,7 @@ class UnitBlock(Block):
 
     def eigenvalues(self) -> Tensor:
         """Return both eigenvalues of each channel, (n,)."""
-        values: Tensor = torch.linalg.eigvalsh(self._make_matrices())
-        return values.clamp(min=0).flatten()
+        return torch.linalg.eigvalsh(self._make_matrices()).clamp(min=0).flatten()
 
     def to_dense(self) -> Tensor:
         """Return the matrix, (n, n): first all scales, then all shifts."""

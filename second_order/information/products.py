@@ -69,8 +69,7 @@ class FisherProducts:
         """Return Σ Jᵀ H J v over the samples of a batch."""
 
         def predict(weights: dict[str, Tensor]) -> Tensor:
-            outputs: Tensor = functional_call(self._model, weights, (inputs,))
-            return outputs
+            return functional_call(self._model, weights, (inputs,))
 
         try:
             outputs, moved = jvp(predict, (self._weights,), (dict(direction),))  # type: ignore[misc]
@@ -87,8 +86,7 @@ class FisherProducts:
             losses = self._losses
             gradient = grad(lambda values: sum_losses(losses, values, targets))
             curved = jvp(gradient, (outputs,), (moved,))[1]
-        product: dict[str, Tensor] = vjp(predict, self._weights)[1](curved)[0]
-        return product
+        return vjp(predict, self._weights)[1](curved)[0]
 
     def find_largest_eigenvalues(self, count: int = 1, seed: int = 0) -> list[float]:
         """Return the largest eigenvalues, by Lanczos iterations (ARPACK) from a seeded start."""
@@ -115,8 +113,7 @@ class FisherProducts:
         }
         product = self.multiply(vectors)
         flat_product = torch.cat([product[name].flatten() for name in self._weights])
-        result: np.ndarray = flat_product.double().cpu().numpy()
-        return result
+        return flat_product.double().cpu().numpy()
 
 
 def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:

@@ -198,7 +198,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     config = configure_small(FULL, tmp_path, *settings, samples=samples, **narrow)
     task = build_and_train(config, samples=4)
     assert len(task.model.defaults) == 8732
-    assert task.data.loader.variation.strengths.all == (0.125, 0.5, 0.5, 0.05)
+    assert dataclasses.astuple(task.data.loader.variation.strengths) == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
     assert len(task.data.images.compose_pictures(np.arange(9, 13), config.definition.data)) == 4

@@ -61,8 +61,6 @@ class _Instances(msgspec.Struct):
 
 
 class _OutlinedInstances(_Instances):
-    """The same with the outlines."""
-
     annotations: list[_OutlinedObject]
 
 
@@ -119,11 +117,12 @@ def list_images(
     with explain_unreadable():
         sizes = np.array([(source / name).stat().st_size for name in names], np.int64)
     digest.update("\n".join(names).encode() + sizes.astype("<i8").tobytes())
+    sides = [(image.height, image.width) for _, image, _ in used]
     labels = {category.id: k for k, category in enumerate(found[0].categories, start=1)}
     return Listing(
         class_names=tuple(category.name for category in found[0].categories),
         category_ids=tuple(labels),
-        files=SourceFiles(source, names, sizes, sides=_list_sides([image for _, image, _ in used])),
+        files=SourceFiles(source, names, sizes, sides=np.array(sides, np.int64)),
         image_ids=np.array([image.id for _, image, _ in used], np.int64),
         objects=_make_records([each for _, _, objects in used for each in objects], labels),
         ends=np.cumsum([len(objects) for _, _, objects in used], dtype=np.int64),
@@ -137,10 +136,6 @@ def list_images(
         if has_masks
         else (),
     )
-
-
-def _list_sides(images: Sequence[_Image]) -> np.ndarray:
-    return np.array([(image.height, image.width) for image in images], np.int64)
 
 
 def _name_annotations(part: str) -> str:

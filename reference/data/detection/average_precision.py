@@ -110,6 +110,7 @@ def compute_average_precision(
     detections are of an image or a class that the truth does not have.
     """
     _check(truth, detections)
+    low, high = truth.area_limits
     common = {
         "images": [
             {"id": number, "height": int(height), "width": int(width)}
@@ -121,7 +122,7 @@ def compute_average_precision(
         COCO({**common, "annotations": _list_truth(truth, of_masks)}),
         COCO({**common, "annotations": _list_detections(truth, detections.sort(), of_masks)}),
         "segm" if of_masks else "bbox",
-        ranges=_make_area_ranges(truth),
+        ranges={"small": [0.0, low], "medium": [low, high], "large": [high, LARGEST_AREA]},
         rle_iou_max_workers=1,
     )
     evaluation.evaluate()
@@ -148,11 +149,6 @@ def _check(truth: Truth, detections: Detections) -> None:
         wrong = values[(values < low) | (values > high)]
         if wrong.size:
             raise ValueError(f"a detection has the {name} {wrong[0]}, expected {low} to {high}")
-
-
-def _make_area_ranges(truth: Truth) -> dict[str, list[float]]:
-    low, high = truth.area_limits
-    return {"small": [0.0, low], "medium": [low, high], "large": [high, LARGEST_AREA]}
 
 
 def _list_truth(truth: Truth, of_masks: bool) -> list[dict[str, Any]]:

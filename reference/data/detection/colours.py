@@ -6,7 +6,7 @@ without its rounding to 256 levels between them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
@@ -22,18 +22,13 @@ SMALLEST_CHROMA = 1e-12
 class Strengths:
     """The largest changes: brightness, contrast and saturation by up to so much of themselves.
 
-    ``hue`` is in turns of the colour circle.
+    ``hue`` is in turns of the colour circle. The order is that of ``CHANGES``.
     """
 
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
     hue: float = 0.0
-
-    @property
-    def all(self) -> tuple[float, ...]:
-        """The four strengths in the order of ``CHANGES``."""
-        return self.brightness, self.contrast, self.saturation, self.hue
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ def draw_jitter(strengths: Strengths, seed: int, first: int, count: int) -> Jitt
     """Draw the changes for ``count`` positions of the stream from ``first`` on."""
     drawn = draw_rows(seed, "colour", range(first, first + count), 2 * len(CHANGES))
     centres = np.array([1.0, 1.0, 1.0, 0.0])
-    amounts = centres + np.array(strengths.all) * (2 * drawn[:, :4] - 1)
+    amounts = centres + np.array(astuple(strengths)) * (2 * drawn[:, :4] - 1)
     amounts[:, :3] = np.maximum(amounts[:, :3], 0)
     return Jitter(torch.from_numpy(amounts).float(), torch.from_numpy(drawn[:, 4:].argsort(axis=1)))
 

@@ -37,7 +37,10 @@ def draw_parts(
     while undecided.size:
         drawn = draw_rows(seed, "part", positions, 1 + 4 * most_tries, attempt)[undecided]
         modes = (drawn[:, 0] * len(LEAST_OVERLAPS)).astype(int)
-        tried = _make_parts(drawn[:, 1:].reshape(len(undecided), most_tries, 4))
+        numbers = drawn[:, 1:].reshape(len(undecided), most_tries, 4)
+        sides = SMALLEST_SIDE + (1 - SMALLEST_SIDE) * numbers[..., :2]
+        corners = (1 - sides) * numbers[..., 2:]
+        tried = np.concatenate([corners, corners + sides], axis=-1)
         fits = _find_usable(tried, boxes[undecided], labels[undecided], LEAST_OVERLAPS[modes])
         is_found = fits.any(axis=1) & (modes > 0)
         chosen = tried[np.arange(len(undecided)), fits.argmax(axis=1)]
@@ -64,13 +67,6 @@ def cut_boxes(
     labels = np.where(is_kept | is_whole, labels, 0)
     cut = np.where(is_whole[..., None], boxes, cut) * (labels > 0)[..., None]
     return cut.astype(boxes.dtype), labels
-
-
-def _make_parts(numbers: np.ndarray) -> np.ndarray:
-    """Return parts (n, tries, 4) of numbers in [0, 1) of the same shape."""
-    sides = SMALLEST_SIDE + (1 - SMALLEST_SIDE) * numbers[..., :2]
-    corners = (1 - sides) * numbers[..., 2:]
-    return np.concatenate([corners, corners + sides], axis=-1)
 
 
 def _find_usable(

@@ -6,7 +6,7 @@ workers. Parts, mirror images and changes of colour are drawn for a whole batch,
 SSD's reference in MLPerf 0.6: cut, mirror, resize without regard to the aspect, change the colours.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -40,16 +40,6 @@ class Pictures(Protocol):
         Boxes are left, top, right, bottom in shares of the sides. Where the label is 0 there is
         none, and the box is zeros.
         """
-
-
-class MaskedPictures(Pictures, Protocol):
-    """A dataset of images with boxes and masks."""
-
-    def read_sizes(self, rows: np.ndarray) -> np.ndarray:
-        """Return the heights and widths of images ``rows``, (n,), in pixels, (n, 2)."""
-
-    def read_mask_crops(self, rows: np.ndarray, size: int) -> np.ndarray:
-        """Return masks of rows (n,) within their boxes, uint8 (n, most, size, size), 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +108,7 @@ class Loader(ImageLoader):
             parts = crops.draw_parts(boxes, labels, seed, first, chosen.most_tries)
             boxes, labels = crops.cut_boxes(boxes, labels, parts)
         jitter = None
-        if any(chosen.strengths.all):
+        if any(astuple(chosen.strengths)):
             jitter = colours.draw_jitter(chosen.strengths, seed, first, count)
         extents = self.find_extents(rows)
         others = [turn_boxes(boxes, labels, codes), labels]
@@ -143,7 +133,6 @@ class Loader(ImageLoader):
 
 
 def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:
-    """Put the images ``which`` of ``views`` in their places."""
     for at in which:
         whole = pictures.read_image(int(views.rows[at]))
         box = find_pixels(views.parts[at], *whole.shape[:2])

@@ -285,7 +285,11 @@ def compute_component_electrons(
     parameters: SkyParameters, galaxy: Galaxy, component: Component
 ) -> np.ndarray:
     """Return the expected electrons of a component over the whole exposure, (bands,)."""
-    rates = _interpolate_rates(parameters.bands, component.template, galaxy.redshift)
+    redshifts, tables = _compute_rate_tables(parameters.bands)
+    # Electrons per second and cm² of a galaxy of F814W = 0.
+    rates = np.array(
+        [np.interp(galaxy.redshift, redshifts, rate) for rate in tables[component.template]]
+    )
     brightness = component.fraction * 10 ** (-0.4 * galaxy.magnitude)
     exposure = parameters.collecting_area_cm2 * np.array(parameters.exposure_seconds)
     return np.asarray(brightness * rates * exposure)
@@ -326,12 +330,6 @@ def _make_generator(parameters: SkyParameters, index: int, stream: int) -> np.ra
 
 
 # Colours ------------------------------------------------------------------------------------------
-
-
-def _interpolate_rates(bands: str, template: str, redshift: float) -> np.ndarray:
-    """Return the electrons per second and cm² of a galaxy of F814W = 0, (bands,)."""
-    redshifts, rates = _compute_rate_tables(bands)
-    return np.array([np.interp(redshift, redshifts, rate) for rate in rates[template]])
 
 
 @lru_cache(maxsize=8)

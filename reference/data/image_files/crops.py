@@ -66,7 +66,10 @@ def make_training_views(
     at = np.arange(count)
     across, down = across[at, chosen], down[at, chosen]
     none = ~fits.any(axis=1)
-    across[none], down[none] = _find_largest_part(widths[none], heights[none], cropping.aspect)
+    # The largest part whose aspect ratio is allowed.
+    narrowest, widest = cropping.aspect
+    across[none] = np.minimum(widths[none], np.rint(heights[none] * widest))
+    down[none] = np.minimum(heights[none], np.rint(widths[none] / narrowest))
     left = np.floor(drawn[:, -3] * (widths - across + 1))
     top = np.floor(drawn[:, -2] * (heights - down + 1))
     left[none] = (widths[none] - across[none]) // 2
@@ -101,13 +104,3 @@ def _stack_boxes(
     left: np.ndarray, top: np.ndarray, width: np.ndarray, height: np.ndarray
 ) -> np.ndarray:
     return np.stack([left, top, left + width, top + height], axis=1).astype(np.int64)
-
-
-def _find_largest_part(
-    widths: np.ndarray, heights: np.ndarray, aspect: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest part whose aspect ratio is allowed."""
-    return (
-        np.minimum(widths, np.rint(heights * aspect[1])),
-        np.minimum(heights, np.rint(widths / aspect[0])),
-    )

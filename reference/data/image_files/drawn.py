@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from cepheid.reference.data.disk import explain_disk_errors
-from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.store import OnProgress, split_rows
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path
 
@@ -46,29 +46,27 @@ def draw_files(
         for part in samples:
             for name in classes:
                 (folder / part / name).mkdir(parents=True, exist_ok=True)
-        draw = partial(_draw_piece, folder, draw_picture, classes, parts)
+        draw = partial(_draw_rows, folder, draw_picture, classes, parts)
         done = 0
-        pieces = range(-(-len(parts) // PIECE))
-        for _, count in map_in_processes(draw, pieces, processes, folder):
-            done += count
+        pieces = split_rows(len(parts), PIECE)
+        for rows, _ in map_in_processes(draw, pieces, processes, folder):
+            done += len(rows)
             on_progress(done, len(parts))
 
 
-def _draw_piece(
+def _draw_rows(
     folder: Path,
     draw_picture: Callable[[Picture], np.ndarray],
     classes: Sequence[str],
     parts: Sequence[str],
-    piece: int,
-) -> int:
-    rows = range(piece * PIECE, min((piece + 1) * PIECE, len(parts)))
+    rows: range,
+) -> None:
     for row in rows:
         label, number = row % len(classes), row // len(classes)
         path = folder / parts[row] / classes[label] / f"{classes[label]}_{number:05}.JPEG"
         if not path.exists():
             with atomic_path(path, sync=False) as temporary:
                 temporary.write_bytes(encode_picture(draw_picture(Picture(label, number))))
-    return len(rows)
 
 
 def encode_picture(pixels: np.ndarray) -> bytes:

@@ -46,7 +46,6 @@ class Loader(ImageLoader):
 
 
 def _fill(batch: Tensor, images: LabelledImages, views: Views, which: range) -> None:
-    """Put the images ``which`` of ``views`` in their places."""
     for at in which:
         whole = images.files.decode(int(views.rows[at]))
         seen = resize(whole, views.boxes[at].tolist(), batch.shape[1])

@@ -43,7 +43,7 @@ from cepheid.reference.data.radiographs.layout import (
     PATIENT,
     TABLES,
 )
-from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.store import OnProgress, split_rows
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
 
@@ -136,11 +136,11 @@ def draw_files(
     lines = [f"{IMAGE},{LABELS},Follow-up #,{PATIENT}"]
     with explain_disk_errors(folder):
         (folder / IMAGES).mkdir(parents=True, exist_ok=True)
-        pieces = range(-(-len(every) // PIECE))
-        draw = partial(_draw_piece, folder / IMAGES, seed, pixels, every)
+        draw = partial(_draw_rows, folder / IMAGES, seed, pixels, every)
         done = 0
-        for _, count in map_in_processes(draw, pieces, processes, folder):
-            done += count
+        pieces = split_rows(len(every), PIECE)
+        for rows, _ in map_in_processes(draw, pieces, processes, folder):
+            done += len(rows)
             on_progress(done, len(every))
         for each in every:
             found = draw_findings(seed, each)
@@ -151,17 +151,14 @@ def draw_files(
         atomic_write(folder / TABLES[0], "\n".join(lines) + "\n")
 
 
-def _draw_piece(
-    folder: Path, seed: int, pixels: int, drawings: Sequence[Drawing], piece: int
-) -> int:
-    """Write the drawings of a piece; return their number."""
-    chosen = drawings[piece * PIECE : (piece + 1) * PIECE]
-    for each in chosen:
+def _draw_rows(
+    folder: Path, seed: int, pixels: int, drawings: Sequence[Drawing], rows: range
+) -> None:
+    for each in drawings[rows.start : rows.stop]:
         if not (path := folder / each.name).exists():
             levels = draw_chest(seed, each, draw_findings(seed, each), pixels)
             with atomic_path(path, sync=False) as temporary:
                 temporary.write_bytes(encode_png(levels))
-    return len(chosen)
 
 
 def draw_findings(seed: int, drawing: Drawing) -> frozenset[str]:

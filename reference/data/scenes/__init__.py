@@ -225,8 +225,7 @@ def _observe(sky: SkyParameters, signal: np.ndarray, random: np.random.Generator
     image = signal + deviation * random.standard_normal(signal.shape)
     low, high = STRETCH_RANGE
     levels = (np.arcsinh(image / STRETCH_NOISE) - low) * (255 / (high - low))
-    stored: np.ndarray = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
-    return stored.transpose(1, 2, 0)
+    return np.clip(np.rint(levels), 0, 255).astype(np.uint8).transpose(1, 2, 0)
 
 
 def compute_sky_noises(images: np.ndarray) -> np.ndarray:

@@ -108,7 +108,8 @@ def draw_objects(
             objects.append(found)
             if found.label == ARC and len(objects) < count and random.random() < LENS_SHARE:
                 lens = _draw_lens(random, sky, found)
-                if _is_inside(lens, sky.pixels) and _is_free(lens, objects):
+                is_inside = max(map(abs, lens.centre_pixels)) <= sky.pixels / 2 - MARGIN_PIXELS
+                if is_inside and _is_free(lens, objects):
                     objects.append(lens)
     return objects
 
@@ -193,10 +194,6 @@ def _find_centre(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> np
 def _is_free(found: SkyObject, objects: Sequence[SkyObject]) -> bool:
     distances = (math.dist(found.centre_pixels, other.centre_pixels) for other in objects)
     return min(distances, default=math.inf) >= NEAREST_PIXELS
-
-
-def _is_inside(found: SkyObject, pixels: int) -> bool:
-    return max(map(abs, found.centre_pixels)) <= pixels / 2 - MARGIN_PIXELS
 
 
 def _draw_logarithmic(random: np.random.Generator, limits: tuple[float, float]) -> float:

@@ -39,8 +39,7 @@ def draw_sky(random: np.random.Generator, frames: int, pixels: int) -> np.ndarra
     for place, light in zip(places, lights, strict=True):
         down, across = (np.exp(-0.5 * ((axis - place[:, k, None]) / spread) ** 2) for k in (0, 1))
         clip += light[:, None, None] * down[:, :, None] * across[:, None, :]
-    levels: np.ndarray = np.rint(255 * np.clip(clip, 0, 1)).astype(np.uint8)
-    return levels[..., None]
+    return np.rint(255 * np.clip(clip, 0, 1)).astype(np.uint8)[..., None]
 
 
 def pulsate(phases: np.ndarray) -> np.ndarray:

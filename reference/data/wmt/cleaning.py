@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from cepheid.reference.data.store import OnProgress, StoreError
+from cepheid.reference.data.store import OnProgress, StoreError, split_rows
 from cepheid.reference.data.wmt.parallel_text import PIECE, Corpus
 from cepheid.reference.data.wmt.vocabulary import Encoding
 from cepheid.reference.data.workers import map_in_processes
@@ -60,21 +60,21 @@ def count_tokens(
     has TOO_LONG twice.
     """
     lengths = np.zeros((len(corpus), 2), np.int64)
-    pieces = range(-(-len(corpus) // PIECE))
-    work = partial(_count_tokens_of_piece, encoding, corpus, longest)
+    pieces = split_rows(len(corpus), PIECE)
+    work = partial(_count_tokens_of_rows, encoding, corpus, longest)
     done = 0
-    for piece, found in map_in_processes(work, pieces, processes, corpus.folder):
-        lengths[piece * PIECE : piece * PIECE + len(found)] = found
-        done += len(found)
+    for rows, found in map_in_processes(work, pieces, processes, corpus.folder):
+        lengths[rows.start : rows.stop] = found
+        done += len(rows)
         on_progress(done, len(corpus))
     return lengths
 
 
-def _count_tokens_of_piece(
-    encoding: Encoding, corpus: Corpus, longest: int | None, piece: int
+def _count_tokens_of_rows(
+    encoding: Encoding, corpus: Corpus, longest: int | None, rows: range
 ) -> np.ndarray:
     lengths = []
-    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
+    for number in rows:
         sides = corpus.read_pair(number)
         counts = [len(encoding.encode(side)) for side in sides]
         if not all(sides):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from cepheid.reference.data import disk
-from cepheid.reference.data.store import OnProgress, StoreError
+from cepheid.reference.data.store import OnProgress, StoreError, split_rows
 from cepheid.reference.data.wmt import grammar, parallel_text
 from cepheid.reference.data.wmt.cleaning import ignore_progress, mark_repeated
 from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus
@@ -44,8 +44,8 @@ class DrawnText:
             return
         with disk.explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            pieces = range(-(-len(rows) // PIECE))
-            written: dict[int, list[tuple[str, str]]] = {}
+            pieces = split_rows(len(rows), PIECE)
+            written: dict[range, list[tuple[str, str]]] = {}
             work = partial(_make_sentences, self.seed, part, rows)
             for piece, pairs in map_in_processes(work, pieces, self.processes, self.folder):
                 written[piece] = pairs
@@ -90,6 +90,5 @@ def _name_round(part: str, number: int) -> str:
     return f"{part}-{number}"
 
 
-def _make_sentences(seed: int, part: str, rows: range, piece: int) -> list[tuple[str, str]]:
-    numbers = rows[piece * PIECE : (piece + 1) * PIECE]
-    return [grammar.make_pair(seed, part, number) for number in numbers]
+def _make_sentences(seed: int, part: str, rows: range, piece: range) -> list[tuple[str, str]]:
+    return [grammar.make_pair(seed, part, rows[number]) for number in piece]

@@ -28,14 +28,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import sacremoses
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data.disk import explain_disk_errors
-from cepheid.reference.data.store import OnProgress, StoreError
+from cepheid.reference.data.store import OnProgress, StoreError, split_rows
 from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus, open_corpus
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
@@ -51,8 +50,7 @@ MOST_CACHED_WORDS = 500_000
 
 def split_words(text: str, language: str) -> str:
     """Return the words of a sentence, special characters escaped, with single spaces between."""
-    words: str = _load_tokenizer(language).tokenize(text, return_str=True)
-    return " ".join(words.split())
+    return " ".join(_load_tokenizer(language).tokenize(text, return_str=True).split())
 
 
 def join_words(words: Sequence[str], language: str) -> str:
@@ -159,14 +157,8 @@ def _is_latin_1(text: str) -> bool:
     return True
 
 
-@lru_cache
-def _load_tokenizer(language: str) -> Any:
-    return sacremoses.MosesTokenizer(language)
-
-
-@lru_cache
-def _load_detokenizer(language: str) -> Any:
-    return sacremoses.MosesDetokenizer(language)
+_load_tokenizer = lru_cache(sacremoses.MosesTokenizer)
+_load_detokenizer = lru_cache(sacremoses.MosesDetokenizer)
 
 
 @dataclass(frozen=True)
@@ -239,16 +231,15 @@ def learn_merges(path: Path, corpus: Corpus, merges: int, size: int, processes: 
 
 def _count_words(corpus: Corpus, processes: int | None) -> Counter[str]:
     counts: Counter[str] = Counter()
-    pieces = range(-(-len(corpus) // PIECE))
-    work = partial(_count_words_of_piece, corpus)
+    pieces, work = split_rows(len(corpus), PIECE), partial(_count_words_of_rows, corpus)
     for _, found in map_in_processes(work, pieces, processes, corpus.folder):
         counts.update(found)
     return counts
 
 
-def _count_words_of_piece(corpus: Corpus, piece: int) -> Counter[str]:
+def _count_words_of_rows(corpus: Corpus, rows: range) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
+    for number in rows:
         for side in corpus.read_pair(number):
             counts.update(side.split())
     return counts

@@ -100,8 +100,6 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the text of a dataset comes from."""
-
     parameters: TextParameters
     work: Work
 
@@ -124,7 +122,9 @@ class _Source:
 
     def draw_text(self) -> _Text:
         """Return sentences drawn until enough of them are short and different."""
-        asked, drawn = self.parameters, self._drawn
+        asked, folder = self.parameters, self.work.folder
+        folder = folder.with_name(f"{folder.name}-text")
+        drawn = DrawnText(folder, asked.seed, self.work.processes)
         vocabulary = self._make_vocabulary(drawn.open_round(TRAIN, 1, asked.train_samples))
         encoding = Encoding(vocabulary)
 
@@ -206,11 +206,6 @@ class _Source:
         counts = {"lines": lines} if lines else {}
         return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, counts)
 
-    @property
-    def _drawn(self) -> DrawnText:
-        folder = self.work.folder.with_name(f"{self.work.folder.name}-text")
-        return DrawnText(folder, self.parameters.seed, self.work.processes)
-
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)
         made_of = f"{TextParameters.version}-{size}-{digest[:8]}"
@@ -253,7 +248,6 @@ class _Rows:
 
 
 def _draw(rows: _Rows, numbers: range) -> dict[str, bytes]:
-    """Return the stored arrays of some rows."""
     drawn: dict[str, list[bytes]] = {"source": [], "target": [], "reference": []}
     for row in numbers:
         first, second = rows.read_pair(row)

@@ -9,6 +9,7 @@ shift or log scale is a fifth of what the last layer says.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -49,10 +50,7 @@ class MADE(nn.Module):
         super().__init__()
         order = torch.arange(1, features + 1)
         self.degrees = [order, *(_equal_degrees(features, units) for units in hidden_units)]
-        hidden = [
-            MaskedLinear(before, after)
-            for before, after in zip(self.degrees[:-1], self.degrees[1:], strict=True)
-        ]
+        hidden = [MaskedLinear(before, after) for before, after in pairwise(self.degrees)]
         self.hidden = cast(Sequence[MaskedLinear], nn.ModuleList(hidden))
         self.output = MaskedLinear(self.degrees[-1], order.repeat_interleave(2), strict=True)
 

@@ -5,14 +5,14 @@
 several replicas train on parts of the batch. The mathematics is that of one rank.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Parallelism
@@ -76,7 +76,8 @@ class SharedModel:
     def __init__(self, model: nn.Module, ranks: TorchRanks) -> None:
         self.model, self.ranks = model, ranks
         with detect_lost_rank():
-            self.mesh = make_mesh(ranks)
+            shape, names = (ranks.replicas, ranks.partitions), ("across", "within")
+            self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
         self.within, self.across = self.mesh.get_group("within"), self.mesh.get_group("across")
 
     @property
@@ -94,8 +95,8 @@ class SharedModel:
 
     def share_gradients(self) -> None:
         """Average the gradients over the replicas, in one all-reduce."""
-        gradients = (parameter.grad for parameter in self.list_trained())
-        average([gradient for gradient in gradients if gradient is not None], self.across)
+        gradients = [parameter.grad for parameter in self.list_trained()]
+        _average([gradient for gradient in gradients if gradient is not None], self.across)
 
     def gather_weights(self) -> None:
         """Make ``model`` whole on every rank."""
@@ -114,27 +115,12 @@ class SharedModel:
         raise NotImplementedError
 
 
-def make_mesh(ranks: TorchRanks) -> DeviceMesh:
-    """Return the mesh of the replicas (``across``) and of the ranks of each (``within``)."""
-    shape = (ranks.replicas, ranks.partitions)
-    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("across", "within"))
-
-
-def average(tensors: Iterable[Tensor], group: Any) -> None:
+def _average(tensors: Sequence[Tensor], group: Any) -> None:
     """Replace every tensor, of any shape, by its mean over ``group``, in one all-reduce."""
-    _sum(list(tensors), group, 1 / dist.get_world_size(group))
-
-
-def add_up(tensors: Iterable[Tensor], group: Any) -> None:
-    """Replace every tensor, of any shape, by its sum over ``group``, in one all-reduce."""
-    _sum(list(tensors), group, 1.0)
-
-
-def _sum(tensors: list[Tensor], group: Any, factor: float) -> None:
-    if not tensors or dist.get_world_size(group) == 1:
+    size = dist.get_world_size(group)
+    if not tensors or size == 1:
         return
     flat = all_reduce(torch.cat([tensor.flatten() for tensor in tensors]), group)
-    if factor != 1:
-        flat *= factor
-    for tensor, total in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
-        tensor.copy_(total.view(tensor.shape))
+    flat *= 1 / size
+    for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(mean.view(tensor.shape))

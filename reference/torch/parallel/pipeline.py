@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cepheid.reference.torch.devices.kinds import find_device
-from cepheid.reference.torch.parallel.model_parallel import SharedModel, add_up
+from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.plan import Sharing, Stage
 from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -88,7 +88,7 @@ class Pipeline(SharedModel):
         """Add up the gradients of parameters in several stages, and average over the replicas."""
         for parameter, group in self._tied:
             assert parameter.grad is not None
-            add_up([parameter.grad], group)
+            parameter.grad.copy_(all_reduce(parameter.grad.clone(), group))
         super().share_gradients()
 
     def complete_norm(self, norm: Tensor) -> Tensor:

@@ -98,9 +98,7 @@ class ShardedUpdate:
 
     def receive_weights(self) -> None:
         """Wait for all weights that other ranks have updated."""
-        with detect_lost_rank():
-            for bucket in self.buckets:
-                bucket.receive_weights()
+        _receive(self.buckets)
 
     def _observe(self, model: nn.Module) -> None:
         """Have the model's gradients sent when they are ready, and its weights received."""

@@ -190,5 +190,4 @@ class Heartbeats:
 
 
 def _read_host(sign: bytes) -> str:
-    """Return the host in a heartbeat."""
     return sign.decode().split(" ", 2)[2]

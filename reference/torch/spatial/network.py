@@ -215,7 +215,8 @@ class _Trace(TorchDispatchMode):
         """Refuse what is done to maps outside of the layers, unless it is elementwise."""
         maps = [a for a in arguments if isinstance(a, Tensor) and a.dim() == 4]
         if self.depth == 0 and maps:
-            if function is MEAN and self._is_over_map(arguments[1]):
+            is_over_map = function is MEAN and sorted(dim % 4 for dim in arguments[1]) == [2, 3]
+            if self.has_averaged and is_over_map:
                 self.averaged = maps[0].shape[2:]
             elif torch.Tag.pointwise not in function.tags and function not in HARMLESS:
                 raise UserError(
@@ -224,9 +225,6 @@ class _Trace(TorchDispatchMode):
                     "BatchNorm2d, GroupNorm and Enlarge"
                 )
         return function(*arguments, **(named or {}))
-
-    def _is_over_map(self, dims: Sequence[int]) -> bool:
-        return self.has_averaged and sorted(dim % 4 for dim in dims) == [2, 3]
 
 
 def _trace(network: nn.Module, shape: Sequence[int], has_averaged: bool) -> _Trace:

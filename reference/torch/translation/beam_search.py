@@ -208,14 +208,10 @@ def _collect(found: Sequence[tuple[Tensor, Tensor]], count: int) -> list[list[in
     rows = [torch.cat([numbers[:, None], _pad(best, width)], 1) for numbers, best in found]
     results: list[list[int]] = [[] for _ in range(count)]
     for number, *tokens in torch.cat(rows).tolist():
-        results[number] = _remove_padding(tokens)
+        results[number] = [token for token in tokens if token != PADDING]
     return results
 
 
 def _pad(tokens: Tensor, width: int) -> Tensor:
     """Return ``tokens``, (n, places), as (n, ``width``)."""
     return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]))
-
-
-def _remove_padding(tokens: Sequence[int]) -> list[int]:
-    return [token for token in tokens if token != PADDING]

@@ -191,11 +191,6 @@ def read_pass_tokens(settings: Execution) -> int:
     return settings.read(PassSettings).pass_tokens
 
 
-def _limit_noise(shape: Translation, settings: Execution, count: int) -> int:
-    """Return the sentences of a full pass of noise; a larger share takes several passes."""
-    return min(count, max(1, read_pass_tokens(settings) // sum(NOISE_TOKENS)))
-
-
 def _make_smaller(shape: Translation, settings: Execution) -> Execution | None:
     """Return ``settings`` with passes of half the tokens, or None if there are none."""
     half = str(read_pass_tokens(settings) // 2)
@@ -212,7 +207,14 @@ def _explain(shape: Translation, settings: Execution) -> tuple[str, str]:
     return f"a training pass of {read_pass_tokens(settings):,} tokens", fix
 
 
-PASSES: Passes[Any] = Passes(limit=_limit_noise, make_smaller=_make_smaller, explain=_explain)
+PASSES: Passes[Any] = Passes(
+    # A full pass of noise; a larger share takes several passes.
+    limit=lambda shape, settings, count: min(
+        count, max(1, read_pass_tokens(settings) // sum(NOISE_TOKENS))
+    ),
+    make_smaller=_make_smaller,
+    explain=_explain,
+)
 
 
 # The warm-up:

@@ -125,7 +125,8 @@ def _write_middle(clause: Clause, without: str = "") -> list[str]:
             words += _write_nominal(nominal, case)
     if clause.time and without != "time":
         words.append(clause.time[1])
-    is_none = clause.negated and _is_indefinite(clause.direct)
+    is_indefinite = isinstance(clause.direct, NounPhrase) and clause.direct.determiner in ("a", "")
+    is_none = clause.negated and is_indefinite
     for nominal, case in objects:
         if isinstance(nominal, NounPhrase):
             words += _write_nominal(nominal, case, is_none and nominal is clause.direct)
@@ -135,10 +136,6 @@ def _write_middle(clause: Clause, without: str = "") -> list[str]:
     words += [clause.manner[1]] if clause.manner else []
     words += [clause.predicate.german] if clause.predicate else []
     return words + ([] if without == "place" else _write_adverbial(clause.place))
-
-
-def _is_indefinite(nominal: Nominal | None) -> bool:
-    return isinstance(nominal, NounPhrase) and nominal.determiner in ("a", "")
 
 
 def _write_verb(clause: Clause) -> tuple[str, list[str]]:

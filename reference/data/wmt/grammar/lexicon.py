@@ -78,13 +78,8 @@ class Adjective:
     stem: str
 
 
-def _read_tables() -> dict[str, list[str]]:
-    """Return the lines of each table."""
-    text = Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8")
-    return {name: table.splitlines() for name, table in yaml.safe_load(text).items()}
-
-
-_TABLES = _read_tables()
+_TEXT = Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8")
+_TABLES = {name: table.splitlines() for name, table in yaml.safe_load(_TEXT).items()}
 
 
 def _list_nouns(table: str) -> tuple[Noun, ...]:
@@ -103,11 +98,6 @@ def _parse_verb(row: list[str], case: str, objects: str) -> Verb:
     own = [word for word in row[8:] if word != "sein"]
     english, german = (row[0], row[1], row[2], row[3]), (infinitive, row[5], row[6], row[7])
     return Verb(english, german, prefix, auxiliary, case, own[0] if own else objects)
-
-
-def _list_adjectives(table: str) -> tuple[Adjective, ...]:
-    rows = _split_lines(table)
-    return tuple(Adjective(english, german[0], german[-1]) for english, *german in rows)
 
 
 def _list_pairs(table: str) -> tuple[tuple[str, str], ...]:
@@ -135,7 +125,9 @@ DATIVE = _list_verbs("dative", "dative", "person")
 DITRANSITIVE = _list_verbs("ditransitive", "accusative", "thing")
 OF_CLAUSES, OF_INFINITIVES = map(_list_verbs, ("of_clauses", "of_infinitives"))
 MODALS = _list_triples("modals")
-ADJECTIVES = _list_adjectives("adjectives")
+ADJECTIVES = tuple(
+    Adjective(english, german[0], german[-1]) for english, *german in _split_lines("adjectives")
+)
 TIMES, MANNERS, NUMBERS, CONJUNCTIONS, LOCATIONS = map(
     _list_pairs, ("times", "manners", "numbers", "conjunctions", "locations")
 )

@@ -158,7 +158,7 @@ def test_each_image_has_its_own_changes_in_its_own_order_and_none_without_streng
 
 def test_changes_are_uniform_and_depend_on_seed_and_position_alone() -> None:
     jitter = colours.draw_jitter(SSD, 1, 0, 5000)
-    for number, (strength, centre) in enumerate(zip(SSD.all, (1, 1, 1, 0), strict=True)):
+    for number, (strength, centre) in enumerate(zip(vars(SSD).values(), (1, 1, 1, 0), strict=True)):
         amounts = jitter.amounts[:, number]
         assert float(amounts.min()) == pytest.approx(centre - strength, abs=0.002)
         assert float(amounts.max()) == pytest.approx(centre + strength, abs=0.002)
