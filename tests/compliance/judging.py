@@ -22,11 +22,9 @@ def find_all(path: Path) -> list[Finding]:
 
 
 def find_errors(path: Path) -> list[Finding]:
-    """Find what rejects a result."""
     return [finding for finding in find_all(path) if finding.is_error]
 
 
 def make_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> Site:
-    """Make the site of some folders, to be written to ``folder``."""
     judgement = judge_folder(*paths, with_course=True)
     return Site(judgement.round, tuple(list_entries(judgement.results)), folder, reference)

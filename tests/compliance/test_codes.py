@@ -30,7 +30,6 @@ CODE = re.compile(r"[A-Z]+[0-9]+\.[a-z0-9_]+")
 
 
 def strings(path: Path) -> Iterator[str]:
-    """Return the string constants of a Python file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
@@ -66,7 +65,6 @@ class Call:
 
 @cache
 def list_calls() -> Sequence[Call]:
-    """List every call of ``breach`` in the checker."""
     return tuple(_find_calls())
 
 
@@ -117,7 +115,6 @@ def cases_of(argument: ast.expr | None, tree: ast.AST) -> set[str]:
 
 
 def constants_in(node: ast.AST) -> Iterator[str]:
-    """Yield the string constants of an expression that are not empty."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
             yield part.value

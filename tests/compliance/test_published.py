@@ -21,6 +21,7 @@ from cepheid.rules import rounds
 from cepheid.tools import summarize_results
 from cepheid.tools.console.tables import write_table
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import require
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write
 
@@ -36,7 +37,6 @@ def rows(path: Path, round_name: str) -> list[Entry]:
 
 @cache
 def load_rows(round_name: str) -> dict[str, Entry]:
-    """The rows of a published round by the folder of their result."""
     found = rows(PUBLISHED_LOGS / round_name, round_name)
     return {str(row.judged.folder.path.relative_to(PUBLISHED_LOGS)): row for row in found}
 
@@ -117,15 +117,13 @@ def test_two_aborted_runs_or_too_few_leave_no_score(last: list[int | None], tmp_
 
 
 def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
-    unet = rounds.load("mlperf-training-4.0").benchmark("unet3d")
-    assert unet is not None
+    unet = require(rounds.load("mlperf-training-4.0").benchmark("unet3d"))
     for index in range(40):
         status = "aborted" if index < 4 else "success"
         entries = resnet_40(index, status=status, epoch_ms=10_000 + 10 * index)
         write(tmp_path / f"result_{index}.txt", mllog_lines(entries, index))
     summary = judge_published(tmp_path, "mlperf-training-4.0").results[0].summary
-    found = score_published(summary, unet)
-    assert found is not None
+    found = require(score_published(summary, unet))
     kept = [run.seconds for run in summary.runs[8:]]  # four aborted, the four fastest are dropped
     assert found.main.mean == pytest.approx(sum(filter(None, kept)) / len(kept) / 60)
 

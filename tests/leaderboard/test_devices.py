@@ -24,7 +24,6 @@ def list_entries(root: Path) -> list[Entry]:
 
 
 def measure(group: list[Entry]) -> dict[str, Numbers]:
-    """The numbers of the columns, by benchmark and system."""
     columns = list_device_columns([one for one in group if one.has_score])
     found: dict[str, Numbers] = {}
     for one in (one for one in group if one.has_score):

@@ -21,7 +21,6 @@ NAME = "acme/box/star_shape-mini-closed"
 
 @pytest.fixture
 def first(star_shape: Definition) -> dict[str, Any]:
-    """The index of a round, in ``first/``."""
     write_result(Path("out"), star_shape)
     write_result(Path("out"), star_shape, system={**SYSTEM, "system": "gone"}, block_ms=30_000)
     build_leaderboard.main(["out", "--output", "first"])

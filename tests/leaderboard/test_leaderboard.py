@@ -17,8 +17,8 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import build_leaderboard
 from cepheid.tools.console.tables import write_markdown, write_table
 from tests.compliance import small
+from tests.compliance.asserting import Patch, Printed, assert_golden, assert_says
 from tests.compliance.builder import BLOCK_MS, SYSTEM, put, run_records, write_log, write_result
-from tests.compliance.golden import assert_golden
 from tests.compliance.judging import judge_folder
 from tests.compliance.mixed import write_mixed
 
@@ -59,9 +59,7 @@ def test_no_number_beside_an_error(rows: list[Entry]) -> None:
     assert data["quality"] == {}
 
 
-def test_a_warning_stands_below_a_score(
-    star_shape: Definition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warning_stands_below_a_score(star_shape: Definition, monkeypatch: Patch) -> None:
     write_result(Path("out"), star_shape)
     small.install(Path("known data").absolute(), monkeypatch, data_digest="d" * 64)
     (row,) = found = _rows(Path("out"))
@@ -177,8 +175,7 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
     ratio = 0.3 * 1.06  # the median is of run 2
     assert row.progress.update_time_ratio == pytest.approx(ratio, rel=1e-3)
     for text in (write_table(found), write_markdown(found)):
-        assert "update" in text
-        assert "0.32×" in text
+        assert_says(text, "update", "0.32×")
     assert json.loads(write_json(found))[0]["update_time_ratio"] == row.progress.update_time_ratio
 
 
@@ -249,9 +246,7 @@ def test_runs_begun_on_one_hardware_are_counted_under_all_names(star_shape: Defi
     assert "runs begun: 11 on this hardware" in write_table([shown])
 
 
-def test_a_site_is_loaded_into_pandas(
-    star_shape: Definition, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_is_loaded_into_pandas(star_shape: Definition, capsys: Printed) -> None:
     """The lines of the README do so."""
     pytest.importorskip("pandas", reason="pandas is not installed")
     write_mixed(Path("out"), star_shape)

@@ -24,9 +24,9 @@ from cepheid.leaderboard.site.view import Site
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
-from cepheid.rules.errors import UserError
 from tests.checkout import PUBLISHED_LOGS
 from tests.compliance import small
+from tests.compliance.asserting import assert_refused, assert_says
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.judging import judge_folder, make_site
@@ -69,7 +69,6 @@ class Page(HTMLParser):
 
 
 def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
-    """Every file of the site by its name."""
     made = make_site(*paths, folder=folder, reference=reference)
     return {name: content.decode("utf-8", "replace") for name, content in make_site_files(made)}
 
@@ -218,11 +217,9 @@ def test_generation_is_shown(field: dict[str, str]) -> None:
 
 def test_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
     text = field["benchmarks/star_shape-mini.html"]
-    assert "Energy of a run against its time" in text
-    assert "Energy leaves out: the power supply" in text
+    assert_says(text, "Energy of a run against its time", "Energy leaves out: the power supply")
     scaling = text.split("<b>Time against accelerators")[1].split("</figure>")[0]
-    assert "efficiency" in scaling
-    assert "100%" in scaling
+    assert_says(scaling, "efficiency", "100%")
     assert EFFICIENCY in text
     assert "Epochs to the targets against batch size" in text
 
@@ -275,9 +272,7 @@ def test_one_run_is_provisional(star_shape: Definition) -> None:
     for name in ("index.html", MINI, "benchmarks/star_shape-mini.html"):
         assert "cepheid run star_shape --scale mini --output out" in files[name], name
     row = files["index.html"].split('class="ranking"')[1].split("</table>")[0]
-    assert " so far</b>" in row  # a hollow mark on the axis of the ranking
-    assert "1 of 5 runs" in row
-    assert ' hollow"' in row
+    assert_says(row, " so far</b>", "1 of 5 runs", ' hollow"')
     assert "data-rank" not in row
 
 
@@ -414,8 +409,7 @@ def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])
 def test_a_file_that_is_not_an_index_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(UserError, match=r"results\.json"):
-        index.read(tmp_path)
+    assert_refused(r"results\.json", index.read, tmp_path)
 
 
 def test_reported_numbers_have_sources() -> None:
@@ -484,9 +478,7 @@ def test_the_start_page_says_what_it_is_who_publishes_it_and_counts_right(
     assert "The organisers of v1.0 published it on 2026-08-04." in page
 
 
-def test_a_result_that_the_organisers_ran_again_is_marked_wherever_it_is_ranked(
-    star_shape: Definition,
-) -> None:
+def test_a_result_that_organisers_ran_again_is_marked_everywhere(star_shape: Definition) -> None:
     for submitter in ("acme", "bolt"):
         named = {**SYSTEM, "submitter": submitter}
         write_result(Path("submissions", submitter), star_shape, system=named)
@@ -521,7 +513,6 @@ def test_the_feed_has_an_entry_for_each_day_of_changes(star_shape: Definition) -
     ids = [entry.findtext(f"{name}id") for entry in (first, second)]
     assert len(set(ids)) == 2
     index_page = files["index.html"].decode()
-    assert 'type="application/atom+xml"' in index_page
-    assert 'href="changes.xml">feed of changes</a>' in index_page
+    assert_says(index_page, 'type="application/atom+xml"', 'href="changes.xml">feed of changes</a>')
     assert "2026-08-05" in files["decisions.html"].decode()
     assert "changes.xml" not in dict(make_site_files(made))

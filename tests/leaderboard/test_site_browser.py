@@ -82,9 +82,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("name", "options"), FITTING)
-def test_every_page_fits_and_nothing_complains(
-    browser: Any, field: Path, name: str, options: dict[str, Any]
-) -> None:
+def test_pages_fit_silently(browser: Any, field: Path, name: str, options: dict[str, Any]) -> None:
     visitor = Visitor(browser, field, **options)
     page = visitor.open(name)
     assert visitor.excess_pixels <= 0

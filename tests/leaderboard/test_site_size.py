@@ -25,7 +25,6 @@ START_MAX = 150_000  # of the start page, the first that a reader waits for
 
 
 def find_limit(count: int) -> int:
-    """Return the bytes that a page of so many results may have."""
     return FIXED + (PAGE_MAX - FIXED) * count // MANY
 
 
@@ -75,7 +74,6 @@ def test_many_results(count: int, tmp_path: Path) -> None:
 
 
 def _measure_memory(pid: int) -> int:
-    """Return the bytes of the largest process of a command, which are several."""
     try:
         root = psutil.Process(pid)
         return max(one.memory_info().rss for one in (root, *root.children(recursive=True)))

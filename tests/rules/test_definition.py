@@ -17,6 +17,7 @@ from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.hyperparameters import canonicalise, parse_hyperparameter
 from cepheid.rules.metrics import QualityTarget, Relations
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import quality
 from tests.compliance.small import STAR_SHAPE
 
@@ -96,9 +97,7 @@ def test_a_definition_cannot_be_changed() -> None:
         (yaml.safe_dump({**STAR_SHAPE, "hyperparameters": EARLIER}), "write closed: and open:"),
     ],
 )
-def test_a_wrong_file_is_named(
-    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_file_is_named(text: str, says: str, tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "wrong" / "benchmark.yaml"
     path.parent.mkdir()
     path.write_text(text)
@@ -138,9 +137,7 @@ def test_a_target_holds_and_all_targets_must(better: Any, value: float, holds: b
         ({"closed": [True, False]}, 1, "must be of type bool"),
     ],
 )
-def test_what_the_closed_division_allows(
-    rule: dict[str, Any], value: object, why: str | None
-) -> None:
+def test_what_closed_allows(rule: dict[str, Any], value: object, why: str | None) -> None:
     assert parse_hyperparameter("a", rule).find_problem(value) == why
 
 
@@ -161,9 +158,7 @@ def test_what_the_closed_division_allows(
         ({"default": 0.5, "closed": "any"}, {"default": 0.5}),
     ],
 )  # fmt: skip
-def test_digests_are_those_of_the_earlier_notation(
-    rule: dict[str, Any], earlier: dict[str, Any]
-) -> None:
+def test_digests_are_of_the_earlier_notation(rule: dict[str, Any], earlier: dict[str, Any]) -> None:
     assert canonicalise(rule) == earlier
 
 

@@ -66,7 +66,6 @@ def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where rcp.json is kept."""
     monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     (tmp_path / "galaxy_shape").mkdir()
     return tmp_path / "galaxy_shape"
@@ -131,7 +130,6 @@ def test_sound_points_lack_nothing_and_an_inversion_within_an_interval_is_chance
 
 
 def add_point(**changes: Any) -> ReferencePoints:
-    """The sound points and the last one again, with other hyperparameters."""
     last = POINTS.points[-1]
     other = replace(last, hyperparameters={**last.hyperparameters, **changes})
     return replace(POINTS, points=(*POINTS.points, other))

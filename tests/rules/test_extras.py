@@ -17,7 +17,6 @@ PAGES = ("docs/commands.md", "docs/tutorial.md")
 
 
 def find_modules(folder: Path) -> set[str]:
-    """What the modules of a folder import."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -59,7 +58,6 @@ def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: st
 
 
 def find_brought(names: Iterable[str]) -> set[str]:
-    """The packages that come with some extras."""
     return {package for name in names for package in extras.PACKAGES_OF[name]}
 
 

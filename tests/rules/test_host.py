@@ -20,6 +20,7 @@ from cepheid.rules.errors import (
     find_meant,
 )
 from cepheid.rules.host import ROOT, atomic_path, atomic_write, end_on_interruption
+from tests.compliance.asserting import Patch
 from tests.processes import run
 
 
@@ -53,9 +54,7 @@ def test_a_file_appears_only_if_the_block_succeeds(tmp_path: Path) -> None:
     assert path.read_bytes() == b"whole"
 
 
-def test_two_processes_do_not_share_a_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_do_not_share_a_temporary_file(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "table.csv"
     with atomic_path(path) as first:
         first.write_text("first")

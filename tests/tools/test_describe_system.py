@@ -24,20 +24,20 @@ from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import describe_system
+from tests.compliance.asserting import Patch, Printed
 from tests.distributed import on_ranks
 
 H200 = Accelerators(8, "NVIDIA H200")
 
 
 @pytest.fixture(autouse=True)
-def _short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels of these tests take no time."""
+def _short_kernels(monkeypatch: Patch) -> None:
     monkeypatch.setattr(backend, "SECONDS", 0.0)
     monkeypatch.setattr(Processor, "matrix_side", 64)
     monkeypatch.setattr(Processor, "copied_bytes", 2**16)
 
 
-def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine(capsys: Printed) -> None:
     assert describe_system.main(["--submitter", "acme"]) == 0
     printed = capsys.readouterr()
     described = json.loads(printed.out)
@@ -49,9 +49,7 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "interconnect" not in printed.err  # of one node
 
 
-def test_into_a_file_that_is_never_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_into_a_file_that_is_never_overwritten(tmp_path: Path, capsys: Printed) -> None:
     place = tmp_path / "systems" / "box.json"
     assert describe_system.main(["--output", str(place)]) == 0
     assert json.loads(place.read_text())["system"] == "box"
@@ -107,9 +105,7 @@ def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None
     assert "interconnect" in described
 
 
-def test_peaks_are_measured_and_those_of_a_known_device_are_added(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_peaks_are_measured_and_those_of_a_known_device_are_added(capsys: Printed) -> None:
     assert describe_system.main([]) == 0
     described = json.loads(capsys.readouterr().out)
     assert find_schema_problem(described, "system") is None
@@ -143,9 +139,7 @@ def test_without_torch_no_peaks_are_measured_and_a_message_says_so() -> None:
     assert "peak_tflops" not in described
 
 
-def test_what_torch_cannot_use_is_listed_and_not_described(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torch_cannot_use_is_only_listed(capsys: Printed, monkeypatch: Patch) -> None:
     monkeypatch.setattr(accelerators, "find_nvidia", lambda: H200)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CEPHEID_DEVICE", "")
@@ -156,9 +150,7 @@ def test_what_torch_cannot_use_is_listed_and_not_described(
     assert f"torch {torch.__version__} cannot use, and this leaves out: 8 × NVI" in printed.err
 
 
-def test_a_device_without_room_for_the_kernels_is_described(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_device_without_room_for_the_kernels_is_described(capsys: Printed) -> None:
     def fail(device: object) -> None:
         raise RuntimeError("out of memory\nand much more")
 

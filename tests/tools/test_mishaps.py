@@ -24,6 +24,7 @@ from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, read_rank_timeout
 from cepheid.reference.session import watcher
 from cepheid.rules import rounds
 from tests import processes, tiny
+from tests.compliance.asserting import Patch
 from tests.full_disk import limit_files
 from tests.processes import Ended, Program
 from tests.tools import scripted
@@ -32,7 +33,7 @@ SECONDS = 60  # a bound for a busy machine; nothing here waits for a time-out
 
 
 @pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_blocks(monkeypatch: Patch) -> None:
     """The definition of the scripted runs, for them and for the checker."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
 
@@ -44,7 +45,6 @@ def start(
     mishap: str = "",
     prelude: Callable[[], object] | None = None,
 ) -> list[Program]:
-    """The processes of `cepheid run`, one for each rank."""
     environment = {"OMP_NUM_THREADS": "1", "HAPPENED": str(output.with_name("happened"))}
     environment |= {"MISHAP": mishap} if mishap else {}
     if ranks > 1:
@@ -68,7 +68,6 @@ def run(output: Path, *arguments: str, **how: Any) -> list[Ended]:
 
 
 def logs(output: Path) -> list[str]:
-    """The names of all that lies beside the configuration."""
     (folder,) = output.glob("results/*/galaxy_shape-mini-closed")
     return sorted(path.name for path in folder.iterdir() if path.name != "configuration.json")
 
@@ -84,7 +83,6 @@ def last_record(output: Path, name: str) -> dict[str, Any]:
 
 
 def findings(output: Path, name: str) -> set[str]:
-    """The rules that the checker finds broken."""
     (path,) = output.glob(f"results/*/*/{name}")
     found = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     return {finding.rule for finding in found if finding.is_error}
@@ -164,9 +162,7 @@ def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], tmp_path:
         ("evaluate", "the quality is not finite (e_rmse, nll)"),
     ],
 )
-def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
-    moment: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_number_that_is_not_finite_ends_all(moment: str, reason: str, tmp_path: Path) -> None:
     both = run(tmp_path / "out", ranks=2, mishap=f"{moment} 1 nan")
     assert [one.returncode for one in both] == [1, 1]
     assert "a lower learning rate or precision=fp32 may help" in both[0].stdout
@@ -178,7 +174,7 @@ def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
     assert "NaN" not in log.read_text()
 
 
-def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: Patch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -207,9 +203,7 @@ def stop_a_rank(rank: int, output: Path) -> tuple[Ended, Ended]:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_stopped_is_named(
-    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_stopped_is_named(rank: int, tmp_path: Path, monkeypatch: Patch) -> None:
     """The other one says whom it waits for, and gives up after the time that was set."""
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
     _, other = stop_a_rank(rank, tmp_path / "out")
@@ -230,9 +224,7 @@ def assert_blames(rank: int, output: Path) -> None:
     assert re.match(rf"broken off: {names} \d+ s", reason), reason
 
 
-def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(monkeypatch: Patch) -> None:
     monkeypatch.delenv(TIMEOUT_VARIABLE, raising=False)
     usual = read_rank_timeout()
     assert (usual.silent_seconds, usual.seconds) == (120, 1800)
@@ -241,9 +233,7 @@ def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
 
 
 @pytest.mark.promise
-def test_a_stopped_rank_is_named_long_before_a_busy_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_rank_is_named_before_a_busy_one(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("SILENT_SECONDS", "12")
     stopped, other = stop_a_rank(1, tmp_path / "out")
     assert other.returncode == stopped.returncode == 2
@@ -255,7 +245,7 @@ def test_a_stopped_rank_is_named_long_before_a_busy_one(
 
 
 @pytest.mark.promise
-def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: Patch) -> None:
     """So does Slurm with a job that makes way for another one."""
     monkeypatch.setenv("SILENT_SECONDS", "12")
     both = start(tmp_path / "out", ranks=2, mishap="train 0 wait")
@@ -282,9 +272,7 @@ def test_a_stopped_run_that_its_launcher_kills_was_stopped(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_never_comes_is_named(
-    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_never_comes_is_named(rank: int, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
     both = start(tmp_path / "out", ranks=2)
     both[rank].kill()
@@ -296,9 +284,7 @@ def test_a_rank_that_never_comes_is_named(
 
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
-def test_a_rank_timeout_that_is_not_a_time_is_refused(
-    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_is_a_number_of_seconds(seconds: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", seconds)
     both = run(tmp_path / "out", ranks=2)
     assert [one.returncode for one in both] == [2, 2]
@@ -371,7 +357,6 @@ def test_a_data_file_that_is_cut_short_in_a_run_is_told(tmp_path: Path) -> None:
 
 
 def let_go_on(output: Path) -> None:
-    """Let the run that waits go on."""
     output.with_name("happened.seen").touch()
 
 
@@ -471,9 +456,7 @@ def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["state", "digest"])
-def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_all(
-    moment: str, tmp_path: Path
-) -> None:
+def test_a_run_killed_after_its_end_counts_with_weights_or_not(moment: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     (killed,) = run(output, mishap=f"{moment} 0 kill")
     assert killed.returncode == -signal.SIGKILL
@@ -485,7 +468,7 @@ def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_al
 
 @pytest.mark.parametrize("moment", ["state", "write", "digest"])
 def test_a_run_that_missed_its_target_and_is_killed_afterwards_counts_and_tells_of_its_weights(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     short = {"eval_every_samples": 32, "max_samples": 64}
     tiny.use(tiny.folder_of("galaxy_shape", timing=short), monkeypatch)

@@ -42,7 +42,6 @@ def pack(root: Path) -> int:
 
 
 def pack_and_edit(root: Path, change: Callable[[Any], object]) -> Finding:
-    """Change the manifest after packing; return the one finding."""
     pack(root)
     content = json.loads((root / "manifest.json").read_text())
     change(content)
@@ -151,7 +150,6 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
 
 
 def log_digest(root: Path, digest: str) -> None:
-    """Let all logs name the digest of the submitter's code."""
     for index in range(MINI.runs.required):
         records = run_records(MINI, index, blocks=11)
         at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
@@ -195,9 +193,7 @@ def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> 
 @pytest.mark.parametrize(
     ("where", "says"), [("nowhere", "no such folder"), (".", "not a submission")]
 )
-def test_a_folder_that_is_not_a_submission_is_refused(
-    where: str, says: str, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_no_submission_is_refused(where: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says):
         pack(tmp_path / where)
 

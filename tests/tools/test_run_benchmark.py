@@ -17,10 +17,10 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import run_benchmark
 from tests import tiny
+from tests.compliance.asserting import Printed, assert_refused, assert_says
 from tests.processes import Ended, Program, cepheid
 
 EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
@@ -37,7 +37,6 @@ def environment(*, reachable: bool = True, max_samples: int = 64) -> dict[str, s
 
 
 def cepheid_run(*arguments: object, **sizes: Any) -> Ended:
-    """Run a small `cepheid run` to its end."""
     return cepheid("run", *arguments, environment=environment(**sizes))
 
 
@@ -80,14 +79,11 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
 
     other = cepheid_run("galaxy_shape", *FAST, "--set", "opt_gradient_clip_norm=1", *where)
     assert other.returncode == 2
-    assert "opt_gradient_clip_norm" in other.stderr
-    assert "choose another --output" in other.stderr
+    assert_says(other.stderr, "opt_gradient_clip_norm", "choose another --output")
     assert "Traceback" not in other.stderr
 
 
-def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_not_finite_says_it_has_no_pictures(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path]
     rate = ["--division", "open", "--set", "opt_base_learning_rate=1e30"]
     ended = cepheid_run("galaxy_shape", *FAST, *rate, "--runs", "1", *where)
@@ -97,9 +93,7 @@ def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
     assert not list(tmp_path.rglob("pictures_*"))
 
 
-def test_a_trial_of_a_few_samples_is_fine_without_its_targets(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_a_trial_of_few_samples_is_fine_without_targets(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path, "--runs", "1"]
     ended = cepheid_run("galaxy_shape", *FAST, "--limit", "32", *where, reachable=False)
     assert ended.returncode == 0, ended.stderr
@@ -163,9 +157,7 @@ def qualities(output: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.promise
-def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_ranks_of_torchrun_leave_one_log_with_one_result(data_root: Path, tmp_path: Path) -> None:
     exact = [*FAST, "--runs", "1", "--seed", "5", "--data", data_root]
     arguments = ["galaxy_shape", *exact, "--output"]
     alone = cepheid_run(*arguments, tmp_path / "1", reachable=False)
@@ -201,8 +193,7 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
     labels.write_bytes(content[:-1])
     ended = cepheid_run(*arguments)
     assert ended.returncode == 2
-    assert "labels.npy: the file has" in ended.stderr
-    assert "prepare the dataset again" in ended.stderr
+    assert_says(ended.stderr, "labels.npy: the file has", "prepare the dataset again")
     assert not list((tmp_path / "out").glob("results/*/*/*.txt*"))
 
     labels.write_bytes(content.replace(b"<f4", b"<i4"))  # the same size: seen when it is opened
@@ -219,9 +210,7 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_list_of_a_benchmark_shows_all_that_can_be_set(capsys: Printed) -> None:
     for name in definition.names():
         for scale in definition.scales(name):
             assert run_benchmark.main([name, "--scale", scale, "--list"]) == 0
@@ -237,5 +226,4 @@ def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
     assert rows["kfac_fisher"][:3] == ["empirical", "the", "default"]
     assert rows["kfac_fisher"][3:5] == ["also", "sampled,"]
     assert rows["network"] == ["resnet50", "resnet18,", "resnet34,", "resnet101"]
-    with pytest.raises(UserError, match='no benchmark "kfak"'):
-        run_benchmark.main(["kfak", "--list"])
+    assert_refused('no benchmark "kfak"', run_benchmark.main, ["kfak", "--list"])

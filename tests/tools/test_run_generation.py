@@ -21,7 +21,6 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cepheid(data_root: Path, output: Path, *more: str) -> Ended:
-    """Make a small run, of the definition as it is but for sizes and targets."""
     images = {"counts": [1, 3, 40], "repetitions": [200, 15, 12], "warm_up_images": 4}
     folder = tiny.folder_of(
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None

@@ -52,7 +52,6 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
 
 
 def find_version(backend: str) -> str:
-    """Return the version of what Keras computes on."""
     return version({"tensorflow": "tensorflow_cpu"}.get(backend, backend))
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import summarize_results
+from tests.compliance.asserting import assert_golden, assert_refused
 from tests.compliance.builder import SYSTEM, write_result
-from tests.compliance.golden import assert_golden
 
 Printed = pytest.CaptureFixture[str]
 
@@ -43,11 +42,9 @@ def test_a_table_has_the_width_of_the_terminal_and_80_columns_elsewhere(
 
 def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
-    with pytest.raises(UserError, match="no run logs here"):
-        summarize_results.main([str(tmp_path / "submissions")])
+    assert_refused("no run logs here", summarize_results.main, [str(tmp_path / "submissions")])
     (tmp_path / "submissions" / "acme").mkdir()
-    with pytest.raises(UserError, match="no result was found"):
-        summarize_results.main([str(tmp_path / "submissions")])
+    assert_refused("no result was found", summarize_results.main, [str(tmp_path / "submissions")])
     assert capsys.readouterr().out == ""
 
 

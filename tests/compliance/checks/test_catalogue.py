@@ -60,24 +60,20 @@ def text(records: list[Record]) -> list[str]:
 
 
 def put(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
-    """The log with other fields in one record."""
     return text(edit(RECORDS, key, lambda record: record.update(fields), nth))
 
 
 def meta(key: str, nth: int = 0, /, **fields: Any) -> list[str]:
-    """The log with other metadata in one record."""
     return text(put_metadata(RECORDS, key, nth, **fields))
 
 
 def drop(key: str, nth: int = 0) -> list[str]:
-    """The log without one record."""
     lines = text(RECORDS)
     del lines[at(key, nth) - 1]
     return lines
 
 
 def repeat(key: str, nth: int = 0) -> list[str]:
-    """The log with one record twice, one after the other."""
     lines = text(RECORDS)
     return [*lines[: at(key, nth)], *lines[at(key, nth) - 1 :]]
 
@@ -96,19 +92,16 @@ def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]:
 def later(
     key: str, milliseconds: int, *, wall: bool = True, monotonic: bool = True, nth: int = 0
 ) -> list[str]:
-    """The log with the clocks advanced from one record on."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
     delay(records[at(key, nth) - 1 :], milliseconds * wall, milliseconds * monotonic)
     return text(records)
 
 
 def stamp(key: str, milliseconds: int) -> list[str]:
-    """The log with one record at another time, on both clocks."""
     return text(edit(RECORDS, key, lambda record: delay([record], milliseconds)))
 
 
 def line(number: int, change: Callable[[str], str]) -> list[str]:
-    """The log with one line of text changed."""
     lines = text(RECORDS)
     lines[number - 1] = change(lines[number - 1])
     return lines
@@ -242,22 +235,18 @@ def in_open(lines: list[str]) -> list[str]:
 def logged(
     name: str, code: str, key: str, value: object, says: str = "", place: Place = PLACE
 ) -> Case:
-    """Another value in the first record of a key."""
     return Case(name, code, at(key), put(key, value=value), place, says)
 
 
 def aborted(name: str, code: str, line: int, key: str, nth: int = 0, /, **metadata: object) -> Case:
-    """Other metadata in a record of an aborted run."""
     return Case(name, code, line, text(put_metadata(ABORTED, key, nth, **metadata)))
 
 
 def insert(after: int, record: Record, **fields: object) -> list[str]:
-    """The log with one record more."""
     return text([*RECORDS[:after], {**record, **fields}, *RECORDS[after:]])
 
 
 def of_metrics(change: Callable[[dict[str, float]], object]) -> list[str]:
-    """The log with other metrics in its second evaluation."""
     return text(edit(RECORDS, "eval_accuracy", lambda r: change(r["metadata"]["metrics"]), 1))
 
 

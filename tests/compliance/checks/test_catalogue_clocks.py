@@ -49,8 +49,6 @@ def wait_before(key: str, minutes: float, nth: int = 0) -> Change:
 
 
 def monotonic(compute: Callable[[int], float]) -> Change:
-    """The second clock computed from the first."""
-
     def change(records: list[Record]) -> None:
         for record in records:
             record["metadata"]["monotonic_ms"] = compute(record["time_ms"])

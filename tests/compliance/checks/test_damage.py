@@ -34,7 +34,6 @@ MARK = ":::MLLOG"
 
 
 def result_with(tmp_path: Path, change: Callable[[bytes], bytes], *damaged: int) -> Path:
-    """Write a compliant result with its configuration; damage some of its logs."""
     folder = write_result(tmp_path / "out", MINI)
     values = {name: known.default for name, known in MINI.hyperparameters.items()}
     configuration = {"benchmark": MINI.name, "framework": "torch", "hyperparameters": values}
@@ -108,9 +107,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
 
 @pytest.mark.parametrize("damaged", [(1,), (0, 1, 2, 3, 4)], ids=["one log", "all logs"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_one_damage_is_one_finding_for_each_log(
-    name: str, damaged: Sequence[int], tmp_path: Path
-) -> None:
+def test_each_damaged_log_is_a_finding(name: str, damaged: Sequence[int], tmp_path: Path) -> None:
     change, code, says, cure = DAMAGES[name]
     folder = result_with(tmp_path, change, *damaged)
     found = [each for each in find_all(folder) if each.severity != "note"]
@@ -130,7 +127,6 @@ def test_a_mistake_in_more_records_than_are_kept_is_still_one_finding(tmp_path: 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A compliant result."""
     return result_with(tmp_path, lambda log: log)
 
 
@@ -236,9 +232,7 @@ def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("stood", "accused"), [("", "acme_2"), ("acme", "acme_2"), ("acme_2", "acme")]
 )
-def test_a_result_that_two_teams_hand_in_counts_once(
-    stood: str, accused: str, tmp_path: Path
-) -> None:
+def test_a_result_of_two_teams_counts_once(stood: str, accused: str, tmp_path: Path) -> None:
     """Of one organisation that hands in twice, the first team counts, and nobody is in dispute."""
     root = tmp_path / "submissions"
     for team in ("acme", "acme_2"):

@@ -38,7 +38,6 @@ def due(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> Round:
 
 
 def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
-    """Return codes, whether there is an error, and the verdict of the only result."""
     (ROOT.parent / "decisions.yaml").write_text(decisions)
     judgement = judge([package.read(ROOT.parent)], judged_in, keep="courses")
     (entry,) = list_entries(judgement.results)
@@ -67,9 +66,7 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
          "scored"),
     ],
 )  # fmt: skip
-def test_a_decision_has_its_effect(
-    entry: str, codes: list[str], has_error: bool, verdict: str, due: Round
-) -> None:
+def test_decisions(entry: str, codes: list[str], has_error: bool, verdict: str, due: Round) -> None:
     assert find(due, entry) == (codes, has_error, verdict)
 
 

@@ -16,7 +16,6 @@ MINI = definition.load("galaxy_shape", "mini")
 
 
 def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
-    """The findings about a log all of whose records were changed."""
     records = run_records(MINI, blocks=9)
     for record in records:
         change(record)

@@ -29,9 +29,7 @@ PAIRS = [(name, scale) for name in definition.names() for scale in definition.sc
 
 @pytest.mark.parametrize(("name", "scale"), PAIRS)
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_a_compliant_log_raises_nothing(
-    name: str, scale: str, division: str, tmp_path: Path
-) -> None:
+def test_a_compliant_log_is_clean(name: str, scale: str, division: str, tmp_path: Path) -> None:
     judged_by = definition.load(name, scale)
     has_weights = judged_by.kind == "train" or "weights_digest" in judged_by.model
     if division == "closed" and not has_weights:

@@ -15,6 +15,7 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import rounds
 from cepheid.tools import check_compliance
+from tests.compliance.asserting import Patch, Printed
 from tests.compliance.history import (
     Entry,
     change,
@@ -37,7 +38,6 @@ SGD, V06, HPC = resnet_40(optimizer="sgd"), gnmt_06(), cosmoflow_20()
 
 
 def check(lines: Sequence[str], round_name: str, tmp_path: Path) -> list[Finding]:
-    """The findings of one log by itself."""
     path = write(tmp_path / "result_0.txt", lines)
     return check_log(runlog.read(path), Place(round_name), rounds.load(round_name))
 
@@ -232,9 +232,7 @@ def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     assert told == [("T17.not_converged", len(lines) - 1), ("T1.truncated", len(lines))]
 
 
-def test_a_log_of_a_round_is_followed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_of_a_round_is_followed(tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
     lines = mllog_lines(change(CLOSED, "lars_epsilon", value=1))
     log = write(tmp_path / "result_0.txt", lines)
@@ -248,7 +246,6 @@ def test_a_log_of_a_round_is_followed(
 def submit(
     root: Path, runs: Sequence[list[Entry]], system: str = "box", described: str | None = None
 ) -> Path:
-    """A submitter's folder with one ResNet-50 result."""
     folder = root / "acme" / "results" / system / "resnet"
     for index, entries in enumerate(runs):
         write(folder / f"result_{index}.txt", mllog_lines(entries, index))

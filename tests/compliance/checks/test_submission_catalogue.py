@@ -159,9 +159,7 @@ OF_JAX = ("jax 0.10.2", "keras 3.15.1 on jax 0.10.2", "JAX", "flax 0.12.0 on jax
         (8, "TPU_0(process=0,(0,0,0,0))"), (4, "NVIDIA A100-SXM4-40GB"), (1, "cuda:0"),
     ],
 )  # fmt: skip
-def test_honest_logs_of_jax_have_no_error_of_the_machine(
-    framework: str, devices: int, device: str, root: Path
-) -> None:
+def test_honest_logs_of_jax_are_fine(framework: str, devices: int, device: str, root: Path) -> None:
     how = {**IMPLEMENTATION, "framework": framework, "device": device, "ranks": 1}
     in_all_logs("implementation", value=how)(root)
     part = {"accelerator": "TPU v5e", "accelerator_memory_gib": 16} if devices else {}
@@ -174,9 +172,7 @@ def test_honest_logs_of_jax_have_no_error_of_the_machine(
     ("threads", "parts_at_once", "used"),
     [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],
 )
-def test_threads_may_compute_a_part_each(
-    threads: str, parts_at_once: str, used: int, root: Path
-) -> None:
+def test_threads_compute_parts(threads: str, parts_at_once: str, used: int, root: Path) -> None:
     execution = {"threads": threads, "own": {"parts_at_once": parts_at_once}}
     how = {**IMPLEMENTATION, "execution": execution, "threads_per_rank": used}
     in_all_logs("implementation", value=how)(root)
@@ -190,12 +186,10 @@ Change = Callable[[Path], object]
 
 
 def write(index: int, records: list[Record]) -> Change:
-    """Another log of one run."""
     return lambda root: write_log(root / RESULT / f"result_{index}.txt", records)
 
 
 def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Change:
-    """Other fields in one record of one log."""
     return write(index, put(run_records(MINI, index), key, nth, **fields))
 
 
@@ -206,7 +200,6 @@ def set_aside(key: str) -> Change:
 
 
 def in_all_logs(key: str, **fields: object) -> Change:
-    """Other fields in a record of every log."""
     return lambda root: [log(n, key, **fields)(root) for n in range(MINI.runs.required)]
 
 
@@ -224,7 +217,6 @@ def copy_losses(record: Record, other: Record) -> None:
 
 
 def measure_again(index: int, records: list[Record]) -> Change:
-    """Another log of one run, and readings of its time."""
     return lambda root: [
         write(index, records)(root),
         write_power(root / RESULT, records, index, WATTS),
@@ -265,20 +257,16 @@ def system(**fields: object) -> Change:
 
 
 def loose(text: str) -> Change:
-    """A description with more at its beginning."""
     return file(BOX, json.dumps({**SYSTEM}).replace("{", "{" + text, 1).encode())
 
 
 def power(index: int, change: Callable[[list[str]], object]) -> Change:
-    """Other lines in a power log."""
     lines = power_lines(run_records(MINI, index), WATTS)
     change(lines)
     return file(f"{RESULT}/power_{index}.csv", "".join(f"{line}\n" for line in lines).encode())
 
 
 def rows(first: int, last: int, *texts: str) -> Callable[[list[str]], object]:
-    """Other lines instead of some, or none."""
-
     def change(lines: list[str]) -> None:
         lines[first - 1 : last] = texts
 
@@ -286,8 +274,6 @@ def rows(first: int, last: int, *texts: str) -> Callable[[list[str]], object]:
 
 
 def cells(number: int, text: str) -> Callable[[list[str]], object]:
-    """Other readings on one line, at its own time."""
-
     def change(lines: list[str]) -> None:
         lines[number - 1] = f"{lines[number - 1].split(',')[0]},{text}"
 
@@ -730,9 +716,7 @@ COVERING = [{"path": path} for path in (f"acme/{RESULT}", "acme/results/box", "a
 
 
 @pytest.mark.parametrize("fields", [*COVERING, {"until": DUE.isoformat()}], ids=str)
-def test_a_waiver_covers_what_is_in_a_folder_until_its_last_day(
-    fields: dict[str, str], broken: Path
-) -> None:
+def test_a_waiver_covers_a_folder_until_its_last_day(fields: dict[str, str], broken: Path) -> None:
     waiver(**fields)(broken)
     (found,) = find_all(broken)
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
@@ -748,9 +732,7 @@ def test_a_waiver_covers_what_is_in_a_folder_until_its_last_day(
     ],
     ids=["another rule", "another file", "a name that begins alike", "a day before"],
 )
-def test_a_waiver_covers_nothing_else(
-    fields: dict[str, str], code: str, says: str, broken: Path
-) -> None:
+def test_it_covers_nothing_else(fields: dict[str, str], code: str, says: str, broken: Path) -> None:
     waiver(**fields)(broken)
     found = {(finding.code, finding.severity): finding for finding in find_all(broken)}
     assert set(found) == {("T12.not_allowed", "error"), (code, "warning")}

@@ -20,6 +20,7 @@ from cepheid.leaderboard.rows import entry
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
 from tests.compliance import small
+from tests.compliance.asserting import Patch, Printed
 from tests.compliance.builder import SYSTEM, run_records, write_power, write_result
 
 NOT_JUDGED = "S15.not_judged"
@@ -58,16 +59,16 @@ def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path("submissions")
 
 
-def let_rule_fail(rule: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_rule_fail(rule: str) -> Callable[[Patch], None]:
+    def patch(monkeypatch: Patch) -> None:
         check = CHECKS[rule]
         monkeypatch.setitem(CHECKS, rule, replace(check, find=fail_for_acme(check.find)))
 
     return patch
 
 
-def let_fail(module: object, name: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_fail(module: object, name: str) -> Callable[[Patch], None]:
+    def patch(monkeypatch: Patch) -> None:
         monkeypatch.setattr(module, name, fail_for_acme(getattr(module, name)))
 
     return patch
@@ -109,8 +110,8 @@ def test_a_failure_is_an_error_of_its_result(
     place: str,
     processes: int,
     submissions: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    monkeypatch: Patch,
+    capfd: Printed,
 ) -> None:
     if processes > 1:
         if multiprocessing.get_start_method() != "fork":
@@ -144,7 +145,7 @@ IN_TABLES = {
 
 @pytest.mark.parametrize("place", [*IN_TWO_PROCESSES, *IN_TABLES])
 def test_a_summary_has_all_other_rows(
-    place: str, submissions: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    place: str, submissions: Path, monkeypatch: Patch, capfd: Any
 ) -> None:
     (IN_JUDGING | IN_TABLES)[place](monkeypatch)
     capfd.readouterr()
@@ -156,9 +157,7 @@ def test_a_summary_has_all_other_rows(
     assert err.count("Traceback (most recent call last)") == 1
 
 
-def test_a_failure_between_results_is_an_error_of_one(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_between_results(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     original = copies.find_recycled
 
     def find(results: Sequence[copies.TracedResult], *rest: Any) -> Any:
@@ -175,9 +174,7 @@ def test_a_failure_between_results_is_an_error_of_one(
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["of a result", "of a benchmark"])
-def test_a_failure_of_a_page_is_an_error_of_one_result(
-    many: bool, submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_failure_of_pages(many: bool, submissions: Path, monkeypatch: Patch, capsys: Any) -> None:
     """Also where the page shows many results."""
     original = charts.plot_results
 
@@ -195,9 +192,7 @@ def test_a_failure_of_a_page_is_an_error_of_one_result(
     assert "could not be judged" in page
 
 
-def test_a_failure_while_a_log_is_followed(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_while_following(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     let_rule_fail("T8")(monkeypatch)
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
     log = submissions / "acme/results/box/star_shape-mini-closed/result_0.txt"
@@ -208,9 +203,7 @@ def test_a_failure_while_a_log_is_followed(
     assert err.count("Traceback (most recent call last)") == 1
 
 
-def test_nothing_is_packed_that_could_not_be_judged(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_is_not_packed(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     before = (submissions / "acme/manifest.json").read_bytes()
     for patch in (let_rule_fail("T8"), let_fail(pack_submission, "list_digests")):
         with monkeypatch.context() as patched:

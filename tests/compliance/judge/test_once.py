@@ -21,6 +21,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_power, write_result
 from tests.processes import have_ended, kill_after_a_line
 
@@ -97,9 +98,7 @@ def test_each_log_is_opened_once(
 
 
 @pytest.mark.parametrize("command", ["check", "summary", "leaderboard"])
-def test_each_log_is_parsed_once(
-    command: str, submissions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_log_is_parsed_once(command: str, submissions: Path, monkeypatch: Patch) -> None:
     parsed: Counter[Path] = Counter()
     for module in (runlog, powerlog):
 
@@ -113,7 +112,7 @@ def test_each_log_is_parsed_once(
     assert parsed == Counter(logs_below(submissions))
 
 
-def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: Patch) -> None:
     """Also where the parser stops early, or skips what is too long."""
     monkeypatch.setattr(records, "LINE_BYTES_MAX", 1000)
     monkeypatch.setattr(records, "EVENTS_MAX", 3)
@@ -126,7 +125,7 @@ def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     assert runlog.read(tmp_path, with_digest=True).sha256 == ""
 
 
-def test_no_log_is_kept(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_log_is_kept(submissions: Path, monkeypatch: Patch) -> None:
     """Thousands of results fit into memory because each one's logs are let go."""
     alive: list[weakref.ref[RunLog]] = []
     most, original = 0, runlog.read

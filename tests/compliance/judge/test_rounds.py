@@ -49,9 +49,7 @@ def change(benchmarks: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["target", "scale", "renamed", "reference points"])
-def test_a_change_of_a_definition_voids_no_result_of_a_frozen_round(
-    what: str, frozen: Path
-) -> None:
+def test_a_changed_definition_voids_no_result_of_a_frozen_round(what: str, frozen: Path) -> None:
     before = judge([package.read(RESULT)], rounds.load("v1.0"))
     change(frozen, what)
     after = judge([package.read(RESULT)], rounds.load("v1.0"))

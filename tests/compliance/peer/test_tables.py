@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import rounds
-from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import CHANGED, replace_table
 from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import assert_refused
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, drop, resnet_40
@@ -123,8 +123,7 @@ def test_a_crash_is_a_log_that_is_refused(peer: str, ours: str, is_equal: bool) 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(agreement.VARIABLE, str(tmp_path))
-    with pytest.raises(UserError, match=r"fix: clone them"):
-        agreement.require_repositories()
+    assert_refused(r"fix: clone them", agreement.require_repositories)
 
 
 CASES = [
@@ -163,5 +162,4 @@ def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -
 def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text("nothing", encoding="utf-8")
-    with pytest.raises(UserError, match="to write between"):
-        replace_table("changed", "section", file)
+    assert_refused("to write between", replace_table, "changed", "section", file)

@@ -11,6 +11,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read import folders, package
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from tests.compliance.asserting import Patch, assert_refused
 from tests.compliance.builder import PNG, SYSTEM, write_result
 from tests.compliance.judging import judge_folder
 
@@ -28,13 +29,10 @@ def find_all(path: Path) -> list[Finding]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The result's folder in a compliant submitter's folder."""
     return write_result(tmp_path / "out", MINI)
 
 
-def test_every_entrance_leads_to_the_same_result(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_entrance_leads_to_the_same_result(folder: Path, monkeypatch: Patch) -> None:
     out = folder.parents[2]
     for path in (folder, folder.parent, folder.parent.parent, out, out.parent):
         read = package.read(path)
@@ -49,7 +47,7 @@ def test_every_entrance_leads_to_the_same_result(
     assert read.submitters[0].results[0].runs[0] == Path("result_1.txt")
 
 
-def test_paths_are_shown_as_they_were_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_shown_as_they_were_given(folder: Path, monkeypatch: Patch) -> None:
     (folder / "result_4.txt").unlink()
     monkeypatch.chdir(folder.parents[3])
     (note,) = find_all(Path("out"))
@@ -149,8 +147,7 @@ def test_before_the_first_submission(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "README.md").write_text("how to submit")
     assert package.read(folder, may_be_empty=True).logs == 0
-    with pytest.raises(UserError, match="no run logs here"):
-        package.read(folder)
+    assert_refused("no run logs here", package.read, folder)
     (folder / "result_1.log").write_text("")
     with pytest.raises(UserError, match="rename it"):
         package.read(folder, may_be_empty=True)
@@ -200,7 +197,7 @@ def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
     assert [finding.rule for finding in errors] == ["S5"]
 
 
-def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_bounded(folder: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
     assert "S5" in {finding.rule for finding in find_all(folder)}
     monkeypatch.undo()
@@ -221,25 +218,19 @@ def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_logs_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such file or folder"):
-        package.read(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="too long"):
-        package.read(Path("x" * 5000))
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
+    assert_refused("there is no such file or folder", package.read, tmp_path / "nowhere")
+    assert_refused("too long", package.read, Path("x" * 5000))
+    assert_refused("no run logs here; give a log", package.read, tmp_path)
     (tmp_path / "result_1.log").write_text("")
-    with pytest.raises(UserError, match=r"result_1.log; rename it"):
-        package.read(tmp_path)
+    assert_refused(r"result_1.log; rename it", package.read, tmp_path)
 
 
 def test_a_checkout_without_logs_is_refused(tmp_path: Path) -> None:
     for name in ("README.md", "setup.cfg", "tools"):
         (tmp_path / name).write_text("")
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
+    assert_refused("no run logs here; give a log", package.read, tmp_path)
     write_result(tmp_path / "results" / "first", MINI)
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
+    assert_refused("no run logs here; give a log", package.read, tmp_path)
     assert package.read(tmp_path / "results").logs == MINI.runs.required
 
 
@@ -247,5 +238,4 @@ def test_a_run_in_progress_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "box" / NAME
     folder.mkdir(parents=True)
     (folder / "result_0.txt.partial").write_text("")
-    with pytest.raises(UserError, match="no run has ended yet"):
-        package.read(tmp_path)
+    assert_refused("no run has ended yet", package.read, tmp_path)

@@ -48,9 +48,7 @@ def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> No
 
 
 @given(st.lists(st.floats(1, 900), min_size=2, max_size=30), st.floats(0, 1), st.floats(0, 1))
-def test_energy_of_a_time_is_the_sum_of_its_parts(
-    watts: list[float], first: float, second: float
-) -> None:
+def test_energy_is_the_sum_of_its_parts(watts: list[float], first: float, second: float) -> None:
     times = [500.0 * number for number in range(len(watts))]
     sensor = powerlog.Sensor("a", times, watts, range(3, 3 + len(watts)))
     start, middle, stop = sorted((0.0, first * times[-1], second * times[-1]))
@@ -66,9 +64,7 @@ def test_energy_of_a_time_is_the_sum_of_its_parts(
     st.integers(0, 25),
     st.integers(0, 25),
 )
-def test_energy_is_that_of_every_millisecond(
-    readings: list[tuple[int, int]], start: int, stop: int
-) -> None:
+def test_milliseconds_add_up(readings: list[tuple[int, int]], start: int, stop: int) -> None:
     """Also of a sensor without readings, and of one whose readings lie before or after the run."""
     held = dict(sorted(dict(readings).items()))
     sensor = powerlog.Sensor("a", [*held], [*held.values()], range(3, 3 + len(held)))
@@ -147,9 +143,7 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moved_ms", [1e9, -4_995_000])
-def test_a_power_log_of_another_time_rejects_its_result_alone(
-    tmp_path: Path, moved_ms: float
-) -> None:
+def test_power_of_another_time_rejects_its_result_alone(tmp_path: Path, moved_ms: float) -> None:
     """It once ended every command in a traceback where it begins after run_stop."""
     folder = write_result(tmp_path, MINI)
     for index in range(5):

@@ -23,8 +23,6 @@ Pack = Callable[[bytes], bytes]
 
 
 def wrap(width: int, end: bytes = b"\n") -> Pack:
-    """Break each line as a terminal of some width shows it."""
-
     def broken(log: bytes) -> bytes:
         lines = (
             line[at : at + width] + end

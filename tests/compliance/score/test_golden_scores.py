@@ -10,6 +10,7 @@ from cepheid.compliance.score import comparison
 from cepheid.compliance.score.comparison import find_probabilities, rank_levels, ratio
 from cepheid.compliance.score.convergence import Convergence, Expected, Loading, interpolate, judge
 from cepheid.compliance.score.levels import Level, average, measure_score
+from tests.compliance.asserting import require
 
 SMALL = "60400 65200 58900 63100 61800 67300 62500 59700 64600 61100"
 LARGE = "70100 74800 68300 72900 71500 77600 72200 69400 75300 70600"
@@ -49,9 +50,7 @@ def measure(name: str) -> Level | None:
 
 
 def get_level(name: str) -> Level:
-    level = measure(name)
-    assert level is not None
-    return level
+    return require(measure(name))
 
 
 def is_close(found: float | None, expected: float) -> bool:
@@ -67,8 +66,7 @@ def test_what_the_reference_needs() -> None:
 
 
 def test_between_two_batch_sizes() -> None:
-    found = interpolate([A, B], 96)
-    assert found is not None
+    found = require(interpolate([A, B], 96))
     assert [one.share for one in found.loadings] == pytest.approx([0.415037, 0.584963], abs=1e-6)
     assert is_close(found.mean, 67972.800890)
     assert is_close(found.scatter, 0.04085424)

@@ -114,7 +114,6 @@ def test_a_run_that_did_not_converge_is_dropped() -> None:
 
 
 def submit_resnet(folder: Path, epochs: float, size: int = 3264) -> Path:
-    """A result whose runs all need these epochs."""
     runs = [change(resnet_40(k), "global_batch_size", value=size) for k in range(5)]
     reached = {"epoch_num": epochs}
     return submit(folder, [change(run, "eval_accuracy", 2, metadata=reached) for run in runs])

@@ -19,6 +19,7 @@ from cepheid.compliance.score.standing import Standing, judge_result
 from cepheid.compliance.score.trimmed import trimmed_mean
 from cepheid.rules import definition
 from cepheid.rules.metrics import compute_generation_scores
+from tests.compliance.asserting import require
 from tests.compliance.builder import line_number, run_records, write_log
 from tests.compliance.score.test_convergence import make_points
 
@@ -89,8 +90,7 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert trained is not None
     assert trained - MINI.timing.eval_every_samples < crossing <= trained
     reference = [crossing * share for share in (0.8, 0.9, 1.0, 1.1, 1.25)]
-    found = judge_result(runs, MINI, [], _compare(runs, reference, 32)).score
-    assert found is not None
+    found = require(judge_result(runs, MINI, [], _compare(runs, reference, 32)).score)
     assert found.level is not None
     needed, geometric = stats.gmean(reference), 120 ** (1 / 5)
     assert found.estimates[SCORE].mean == pytest.approx(geometric / trained * needed)
@@ -98,8 +98,7 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert (found.main, found.counted) == (found.estimates[SCORE], frozenset(range(5)))
     assert not found.level.is_charged
     sooner = [crossing / 3 * share for share in (1, 1.01, 1.02, 1.03, 1.04)]
-    late = judge_result(runs, MINI, [], _compare(runs, sooner, 32)).score
-    assert late is not None
+    late = require(judge_result(runs, MINI, [], _compare(runs, sooner, 32)).score)
     assert late.level is not None
     assert late.level.is_charged
     crossed = stats.gmean([run.crossing or 0 for run in runs])
@@ -117,11 +116,9 @@ def test_without_reference_points_there_is_only_a_time(
     reference: list[float] | None, size: int, why: str, tmp_path: Path
 ) -> None:
     runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    found = judge_result(runs, MINI, [], _compare(runs, reference, size)).score
-    assert found is not None
+    found = require(judge_result(runs, MINI, [], _compare(runs, reference, size)).score)
     assert (found.is_score, found.why, list(found.estimates)) == (False, why, [MINUTES])
-    open_division = judge_result(runs, MINI, []).score
-    assert open_division is not None
+    open_division = require(judge_result(runs, MINI, []).score)
     assert "open division" in open_division.why
 
 
@@ -132,8 +129,7 @@ def test_a_run_that_did_not_converge_counts_with_its_budget(tmp_path: Path) -> N
     assert counts[-1] == MINI.timing.max_samples
     points = make_points({32: [counts[0] * share for share in (0.5, 1, 1.5, 2, 0.7)]})
     found = convergence.compare(counts, 32, points, ten)
-    score = judge_result(runs, ten, [], found).score
-    assert score is not None
+    score = require(judge_result(runs, ten, [], found).score)
     assert score.is_score
     assert None not in score.values
 
@@ -145,8 +141,7 @@ def test_generation_averages_all_runs(tmp_path: Path) -> None:
         RunSummary(tmp_path, number, "success", 60.0, generation=each)
         for number, each in enumerate(made)
     ]
-    found = score_generation(runs)
-    assert found is not None
+    found = require(score_generation(runs))
     # There is no p99 without requests.
     assert set(found.estimates) == {"latency_ms_p50", "images_per_second"}
     interval = [found.main.mean, found.main.low, found.main.high]

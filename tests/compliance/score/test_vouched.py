@@ -91,9 +91,7 @@ BREACHES: dict[str, tuple[Callable[[Path, Definition], object], set[str]]] = {
 
 
 @pytest.mark.parametrize("breach", BREACHES)
-def test_the_site_shows_no_number_that_no_rule_vouches_for(
-    breach: str, star_shape: Definition
-) -> None:
+def test_the_site_shows_no_number_without_a_rule(breach: str, star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     for index in range(5):
         write_power(folder, run_records(star_shape, index), index, {"node0": 900.0})

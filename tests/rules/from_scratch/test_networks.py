@@ -195,8 +195,6 @@ CASES = {
 
 
 class Norms:
-    """Norms over the whole batch."""
-
     def __init__(self, name: str) -> None:
         self.of_spans = partial(SpanBatchNorm2d, over=Span())
         self.kind: Any = GroupBatchNorm2d if name.startswith("galaxy") else self.of_spans
@@ -216,7 +214,6 @@ def open_reference(name: str, settings: Any = (), **model: Any) -> tuple[Any, An
 
 
 def pair(ours: nn.Module, theirs: nn.Module) -> list[tuple[Any, Any]]:
-    """Pair the parameters of two networks, by shape and in order."""
     left, pairs = list(theirs.parameters()), []
     for own in ours.parameters():
         place = next(k for k, other in enumerate(left) if other.shape == own.shape)

@@ -55,8 +55,6 @@ def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 class Line:
-    """A record as mlcommons has it, and as ours has it."""
-
     timestamp = 1000.0
     key = "opt_name"
     lineno = line = 7
@@ -121,7 +119,6 @@ def test_statements_mean_what_they_mean_to_python(text: str, value: Any) -> None
 
 
 def outcome(call: Any) -> str:
-    """Return the value as text, or Error."""
     try:
         made = call()
     except Exception:

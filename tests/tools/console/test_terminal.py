@@ -11,6 +11,7 @@ from rich.console import Console
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.tools.console.terminal import RunDisplay, show_count
+from tests.compliance.asserting import Patch
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -45,9 +46,7 @@ def test_counted_work_says_what_and_how_long_and_nothing_where_there_is_none() -
     ]
 
 
-def test_counted_work_says_how_long_it_takes_as_measured_on_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counted_work_says_how_long_it_takes_as_measured_on_the_first(monkeypatch: Patch) -> None:
     output, now = io.StringIO(), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:

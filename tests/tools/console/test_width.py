@@ -54,7 +54,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def find_long(text: str) -> list[str]:
-    """Return the lines that are too long and could have been broken."""
     return [
         line
         for line in text.splitlines()
@@ -116,7 +115,5 @@ def test_tables_of_studies_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         ("make them, and show what it costs", ["make them, and show", "  what it costs"]),
     ],
 )
-def test_a_command_goes_on_behind_a_backslash_and_is_explained_below(
-    line: str, lines: list[str]
-) -> None:
+def test_a_command_goes_on_behind_backslashes_explained_below(line: str, lines: list[str]) -> None:
     assert wrap(line, 20).split("\n") == lines

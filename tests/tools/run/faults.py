@@ -84,11 +84,9 @@ class Command:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it needs beside this process' environment."""
         return {"CEPHEID_BENCHMARKS": str(self.benchmarks)} if self.benchmarks else {}
 
     def list_arguments(self, at: Path) -> list[str]:
-        """Return its arguments in a folder."""
         return self.arguments.format(at=at).split()
 
 

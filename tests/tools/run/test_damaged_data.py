@@ -62,7 +62,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Path:
-    """Copy the dataset, to be damaged."""
     shutil.copytree(whole, tmp_path / "data" / whole.name)
     return tmp_path / "data"
 
@@ -81,9 +80,7 @@ def find_value(log: Path, key: str) -> Any:
         pytest.param("labels", fill_with_zeros, id="all labels", marks=pytest.mark.promise),
     ],
 )
-def test_a_run_on_damaged_data_does_not_count(
-    name: str, change: Change, copied: Path, tmp_path: Path
-) -> None:
+def test_damaged_data_do_not_count(name: str, change: Change, copied: Path, tmp_path: Path) -> None:
     (folder,) = copied.iterdir()
     arrays = store.read_manifest(folder).arrays
     assert name in arrays, list(arrays)

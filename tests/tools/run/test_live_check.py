@@ -11,6 +11,7 @@ from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.tools.run import live_check
 from cepheid.tools.run.live_check import LiveCheck, SessionTerminal, judge_finished
+from tests.compliance.asserting import Patch, Printed
 from tests.compliance.builder import Record, line_of, run_records, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -42,13 +43,12 @@ def log(tmp_path: Path) -> Log:
 
 
 def records() -> tuple[list[Record], list[Record]]:
-    """Those of a compliant run, up to its first evaluation and after it."""
     whole = run_records(MINI, MINI.runs.required - 1, blocks=BLOCKS)
     first = next(n for n, record in enumerate(whole) if record["key"] == "eval_stop") + 1
     return whole[:first], whole[first:]
 
 
-def test_a_compliant_run_gets_no_message(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compliant_run_gets_no_message(log: Log, monkeypatch: Patch) -> None:
     monkeypatch.setattr(live_check, "SHARE_OF_TIME", 1e9)
     for part in records():
         log.write(part)
@@ -58,9 +58,7 @@ def test_a_compliant_run_gets_no_message(log: Log, monkeypatch: pytest.MonkeyPat
     assert log.said() == ""
 
 
-def test_judging_takes_no_more_of_the_clock_than_its_share(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judging_takes_no_more_of_the_clock_than_its_share(log: Log, monkeypatch: Patch) -> None:
     seconds = iter([100.0, 100.5, 149.0, 150.5, 151.0])
     monkeypatch.setattr("cepheid.tools.run.live_check.time.perf_counter", lambda: next(seconds))
     log.write(records()[0])
@@ -78,7 +76,7 @@ def test_judging_takes_no_more_of_the_clock_than_its_share(
     assert len(judged) == 2
 
 
-def test_the_log_is_not_judged_at_every_step(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_not_judged_at_every_step(log: Log, monkeypatch: Patch) -> None:
     monkeypatch.setattr(LiveCheck, "judge_so_far", lambda self: pytest.fail("judged"))
     shown: list[object] = []
     on_progress = log.live.watch(shown.append)
@@ -115,9 +113,7 @@ def test_a_result_without_a_score_among_finished_runs_is_told(tmp_path: Path) ->
     assert not any("move the log" in message for message in messages)
 
 
-def test_a_bug_of_the_checker_does_not_end_the_run(
-    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_of_the_checker_ends_no_run(log: Log, monkeypatch: Patch, capsys: Printed) -> None:
     def fail(*_: object) -> list[Finding]:
         raise ZeroDivisionError
 
@@ -130,7 +126,7 @@ def test_a_bug_of_the_checker_does_not_end_the_run(
     assert capsys.readouterr().err.count("Traceback (most recent") == 1, "once, for a report"
 
 
-def test_a_trial_is_not_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trial_is_not_judged(capsys: Printed, tmp_path: Path) -> None:
     for is_trial in (False, True):
         terminal = SessionTerminal(is_first=True, quiet=False, is_trial=is_trial)
         terminal.check_live(tmp_path / "result_0.txt").tell("a finding")
@@ -140,9 +136,7 @@ def test_a_trial_is_not_judged(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 @pytest.mark.parametrize(
     ("lost", "is_fine"), [("", True), ("block_stop", False), ("eval_accuracy", False)]
 )
-def test_a_finished_trial_is_fine_unless_something_was_not_finite(
-    lost: str, is_fine: bool, tmp_path: Path
-) -> None:
+def test_a_finished_trial_is_fine_if_it_is_finite(lost: str, is_fine: bool, tmp_path: Path) -> None:
     folder = write_result(
         tmp_path, MINI, runs=1, blocks=lambda _: BLOCKS, converged=lambda _: False
     )

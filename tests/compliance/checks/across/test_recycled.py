@@ -91,7 +91,6 @@ def pose_as(runs: Runs, asked: Definition, system: System) -> Runs:
 
 
 def change_metrics(record: Record, change: Callable[[Any], Any]) -> None:
-    """Let an evaluation have other metrics; nothing happens to another record."""
     if metrics := record["metadata"].get("metrics"):
         changed = {name: change(value) for name, value in metrics.items()}
         record["metadata"]["metrics"] = changed
@@ -122,7 +121,6 @@ def vary(runs: Runs, values: float = 0.0, ms: float = 0.0, factor: float = 1.0) 
 
 
 def other_curve(runs: Runs) -> Runs:
-    """Quality and losses of its own, under the times of another run."""
     for record in chain(*runs):
         change_metrics(record, lambda value: 1.003 * value)
         if "train_loss" in record["metadata"]:
@@ -204,9 +202,7 @@ def write_powers(folder: Path, runs: Runs) -> None:
 
 @pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
 @pytest.mark.parametrize("change", [(1.0, 0.0, 0), (0.9, 40.0, 0), (1.000001, -3.7, 31)])
-def test_power_logs_of_another_result(
-    change: tuple[float, float, int], system: System, tmp_path: Path
-) -> None:
+def test_power_is_copied(change: tuple[float, float, int], system: System, tmp_path: Path) -> None:
     factor, offset, later = change
     runs, others = make_runs(MINI), make_runs(MINI, system)
     write_powers(write(tmp_path, MINI, BOX, runs), runs)
@@ -258,8 +254,6 @@ def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path
 
 
 def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
-    """Accuracies over few samples and losses with three digits tell no runs apart."""
-
     def coarse(runs: Runs) -> Runs:
         for records in runs:
             for record in records:
@@ -301,7 +295,6 @@ def write_disputed(tmp_path: Path) -> Path:
 
 
 def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
-    """The verdict about each submitter's result."""
     judgement = judge([package.read(root)], ROUND, stood=stood)
     verdicts: dict[str, str] = {}
     for submitter in judgement.submitters:

@@ -19,6 +19,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.events import is_number
 from cepheid.rules.host import ROOT
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import Patch, require
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.checks.alike.test_near import SCALES, change, load, read_courses, simulate
 
@@ -97,8 +98,7 @@ def test_recorded_runs_are_no_mixtures(name: str, scale: str) -> None:
     recorded, seeds = read_recorded(name, scale), read_courses(name, scale)
     few = [random.Random(number).sample(seeds, near.SEEDS_MIN) for number in range(28)]
     for half in [seeds, *few]:
-        known = near.make_scale(half)
-        assert known is not None
+        known = require(near.make_scale(half))
         steps = measure(recorded, known)
         assert list(mixed.find_mixtures(steps, known)) == []
         assert list(near.find_close(steps, range(len(steps)), known)) == []
@@ -190,9 +190,7 @@ def test_mixtures_of_many_results_are_found_in_bounded_time(results: int, number
     assert all(abs(shares[run] - 0.5) > 0.3 for run, *_ in missed)
 
 
-def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(monkeypatch: Patch) -> None:
     scale = load("galaxy_shape", "mini")
     runs = simulate("galaxy_shape", "mini", 180, random.Random(5))
     runs[9] = mix(runs[100], runs[20], 0.5)

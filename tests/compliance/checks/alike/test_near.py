@@ -11,6 +11,7 @@ import pytest
 from cepheid.compliance.checks.alike import near
 from cepheid.compliance.checks.alike.near import Close, Course, Scale, Steps
 from cepheid.rules import definition, evidence
+from tests.compliance.asserting import require
 
 SCALES = [
     (name, scale)
@@ -21,9 +22,7 @@ SCALES = [
 
 
 def read_courses(name: str, scale: str) -> list[Course]:
-    """The courses of the evidence that are long enough."""
-    shown = evidence.load(definition.load(name, scale))
-    assert shown is not None
+    shown = require(evidence.load(definition.load(name, scale)))
     courses = [[metrics for _, metrics in curve.evaluations] for curve in shown.correct]
     return [course for course in courses if len(course) >= near.EVALUATIONS]
 
@@ -58,9 +57,7 @@ def find(courses: Sequence[Course], scale: Scale, of_result: int = 5) -> list[Cl
 
 
 def load(name: str, scale: str) -> Scale:
-    known = near.load_scale(name, scale)
-    assert known is not None
-    return known
+    return require(near.load_scale(name, scale))
 
 
 def test_there_is_evidence_to_measure_by() -> None:

@@ -15,6 +15,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from tests import tiny
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import (
     Record,
     delay,
@@ -33,7 +34,6 @@ PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=
 
 @pytest.fixture
 def star_images(star_shape: Definition) -> Definition:
-    """Installed beside star_shape."""
     return definition.load("star_images", "mini")
 
 
@@ -47,9 +47,7 @@ def test_a_compliant_log_raises_nothing(star_images: Definition, tmp_path: Path)
 
 
 @pytest.mark.parametrize("counts", [0, 1, 2, 3])
-def test_a_run_may_fail_anywhere_if_it_says_why(
-    counts: int, star_images: Definition, tmp_path: Path
-) -> None:
+def test_a_run_may_fail_and_say_why(counts: int, star_images: Definition, tmp_path: Path) -> None:
     records = generation_records(star_images, counts=counts, converged=False)
     assert check(records, tmp_path) == []
     (alone,) = check(records, tmp_path, Place("v1.0"))
@@ -57,7 +55,6 @@ def test_a_run_may_fail_anywhere_if_it_says_why(
 
 
 def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
-    """The log with other measured times."""
     return lambda records: edit(
         records, "generation_times", lambda record: change(record["value"]), nth
     )
@@ -89,7 +86,6 @@ def drop_count(nth: int) -> Any:
 
 
 def slower_clock(records: list[Record]) -> list[Record]:
-    """All that follows the first generation_start, later by ten seconds."""
     later = copy.deepcopy(records)
     delay(later[line_number(records, "generation_start") :], 10_000)
     return later
@@ -183,9 +179,7 @@ def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> Non
         assert [finding.code for finding in found if finding.is_error] == expected
 
 
-def test_nothing_is_closed_where_no_weights_are_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_closed_without_published_weights(tmp_path: Path, monkeypatch: Patch) -> None:
     where, unpublished = tmp_path / "benchmarks", {"weights_digest": None}
     full = tiny.install(where, monkeypatch, "galaxy_generation", "full", model=unpublished)
     for division, expected in (("closed", ["T25.no_weights"]), ("open", [])):

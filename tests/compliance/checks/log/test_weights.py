@@ -14,6 +14,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from tests import tiny
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import Record, line_number, put, run_records, write_log
 
 SSD, SHAPE = definition.load("ssd", "full"), definition.load("galaxy_shape", "mini")
@@ -22,7 +23,6 @@ Change = Callable[[list[Record]], list[Record]]
 
 
 def give(value: object) -> Change:
-    """Let the log name these weights."""
     return lambda records: put(records, "weights_digest", value=value)
 
 
@@ -31,7 +31,6 @@ def drop(records: list[Record]) -> list[Record]:
 
 
 def add(records: list[Record]) -> list[Record]:
-    """Name weights in a log that has none."""
     place = line_number(records, "model_parameters")
     named = {**records[place - 1], "key": "weights_digest", "value": "b" * 64}
     return [*records[:place], named, *records[place:]]
@@ -101,16 +100,12 @@ def test_every_definition_names_its_weights_by_all_digits(name: str) -> None:
         ({"file": "a.pth", "digest": "unknown"}, "given_weights"),
     ],
 )
-def test_a_definition_gives_files_with_digests(
-    weights: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_have_digests(weights: Any, message: str, tmp_path: Path, monkeypatch: Patch) -> None:
     with pytest.raises(UserError, match=message):
         tiny.install(tmp_path, monkeypatch, "ssd", "full", model={"given_weights": weights})
 
 
-def test_weights_that_nobody_confirmed_keep_a_scale_provisional(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unconfirmed_weights_keep_a_scale_provisional(tmp_path: Path, monkeypatch: Patch) -> None:
     given = {"given_weights": {"file": "a.pth", "digest": "unconfirmed"}}
     chosen = tiny.install(tmp_path, monkeypatch, "ssd", "full", model=given)
     for value, expected in (("a" * 64, "T25.unconfirmed"), ("a" * 63, "T25.other_start")):
@@ -121,9 +116,7 @@ def test_weights_that_nobody_confirmed_keep_a_scale_provisional(
         tiny.install(tmp_path / "mini", monkeypatch, "ssd", "mini", model=given)
 
 
-def test_a_frozen_definition_may_have_fewer_digits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frozen_definition_may_have_fewer_digits(tmp_path: Path, monkeypatch: Patch) -> None:
     document = definition.BENCHMARKS / "ssd" / "benchmark.yaml"
     (tmp_path / "v1.0" / "ssd").mkdir(parents=True)
     old = document.read_text().replace(DIGEST, DIGEST[:8])

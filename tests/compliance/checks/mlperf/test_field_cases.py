@@ -13,6 +13,7 @@ import pytest
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import require_rule_set
 from cepheid.tools import check_compliance, summarize_results
+from tests.compliance.asserting import Printed
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import (
     Entry,
@@ -46,7 +47,6 @@ class Case:
 
     @property
     def is_refused(self) -> bool:
-        """Whether one of the findings is an error."""
         return any(severity == "error" for _, severity, _ in self.findings)
 
 
@@ -74,7 +74,6 @@ def prune(root: Path) -> None:
 
 
 def count_samples(root: Path) -> None:
-    """Write samples as epoch_num, in every record that has one."""
     submit(root, [
         [each.having(epoch_num=each.metadata["epoch_num"] * 100_000)
          if "epoch_num" in each.metadata else each for each in run] for run in RUNS
@@ -100,7 +99,6 @@ def converge_early(root: Path) -> None:
 
 
 def average_reference() -> float:
-    """Compute the olympic mean of the epochs that the reference needs at the batch size."""
     counts = sorted(require_rule_set(TRAINING).read_reference_runs("resnet")[BATCH])
     return sum(counts[1:-1]) / len(counts[1:-1])
 
@@ -129,9 +127,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_situation_has_its_right_answer(
-    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_situation_has_its_right_answer(case: Case, tmp_path: Path, capsys: Printed) -> None:
     case.prepare(tmp_path)
     call = [str(tmp_path), "--round", case.round, "--format", "json"]
     assert check_compliance.main(call) == case.is_refused

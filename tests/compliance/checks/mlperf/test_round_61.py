@@ -8,6 +8,7 @@ import pytest
 from cepheid.rules.mlperf.rule_files import require_rule_set
 from cepheid.tools import check_compliance
 from cepheid.tools.peer.asked import judge_log
+from tests.compliance.asserting import Printed
 from tests.compliance.checks.test_mlperf import check
 from tests.compliance.history import Entry, change, drop, mllog_lines, write
 
@@ -84,9 +85,7 @@ def test_a_log_gets_the_verdict_of_mlcommons(name: str, tmp_path: Path) -> None:
     assert theirs == ("FAILED" if codes else "SUCCESS")
 
 
-def test_a_result_says_its_samples_precisions_and_parallelism(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_says_samples_precisions_parallelism(tmp_path: Path, capsys: Printed) -> None:
     folder = tmp_path / "acme" / "results" / "box" / "llama31_8b"
     for index in range(10):
         write(folder / f"result_{index}.txt", mllog_lines(llama_61(index), index))

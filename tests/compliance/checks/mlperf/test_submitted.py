@@ -16,9 +16,9 @@ from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
 from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.rules import rounds
-from cepheid.rules.errors import UserError
 from cepheid.tools import check_compliance
 from cepheid.tools.console.tables import write_table
+from tests.compliance.asserting import assert_refused
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import Entry, change, cosmoflow_20, mllog_lines, resnet_40, write
 
@@ -62,8 +62,6 @@ def rename_node(root: Path) -> None:
 
 
 def log(key: str, value: str) -> Damage:
-    """Let all logs of the result name something else."""
-
     def damage(root: Path) -> None:
         for path in (root / RESULT).glob("result_*.txt"):
             pattern = rf'("key": "{key}", "value": )"[^"]*"'
@@ -130,9 +128,7 @@ def judge_damaged(tmp_path: Path, damage: Damage) -> list[Finding]:
 @pytest.mark.parametrize(
     ("damage", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_one_change_of_a_submission(
-    damage: Damage, expected: list[tuple[str, str, Path]], tmp_path: Path
-) -> None:
+def test_one_change(damage: Damage, expected: list[tuple[str, str, Path]], tmp_path: Path) -> None:
     found = judge_damaged(tmp_path, damage)
     root = tmp_path / "acme"
     said = [(each.code, each.severity, each.path.relative_to(root)) for each in found]
@@ -147,8 +143,7 @@ def test_packed_logs_of_a_result_are_named(tmp_path: Path) -> None:
     assert (found.code, found.got) == ("M2.number_of_runs", "4, beside result_4.txt.gz")
     for log in folder.glob("result_?.txt"):
         log.rename(f"{log}.gz")
-    with pytest.raises(UserError, match=r"no run logs .*, but result_\d\.txt\.gz; unpack it"):
-        judge_own(tmp_path, ROUND)
+    assert_refused(r"no run logs .*, but result_\d\.txt\.gz; unpack it", judge_own, tmp_path, ROUND)
 
 
 def test_logs_of_another_benchmark_than_their_folder_are_an_error(tmp_path: Path) -> None:

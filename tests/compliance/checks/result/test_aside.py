@@ -37,9 +37,7 @@ def cut(records: list[Record], lines: int) -> list[Record]:
     ],
     ids=["reached the targets", "spent its budget"],
 )
-def test_a_completed_run_that_was_set_aside(
-    records: list[Record], says: str, tmp_path: Path
-) -> None:
+def test_a_completed_run_was_set_aside(records: list[Record], says: str, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_result_2_0.txt", records)
     (found,) = find_errors(tmp_path)
@@ -96,7 +94,6 @@ def test_generation_without_run_stop_was_completed(tmp_path: Path) -> None:
 
 
 def stopped(index: int, blocks: int = 1) -> list[Record]:
-    """The records of a run that was killed early."""
     return cut(run_records(MINI, index, blocks=blocks, converged=False), 1)
 
 

@@ -32,7 +32,6 @@ LOADS: dict[str, Callable[[int], float]] = {
 def measure(
     load: str, seed: object, readings: int = 120, decimals: int = 1, watts: float = 3
 ) -> Watts:
-    """What a meter with so many watts of noise reads."""
     noise = random.Random(f"{load} {seed}")
     read = (LOADS[load](n) + noise.gauss(0, watts) for n in range(readings))
     return [round(each, decimals) for each in read]
@@ -113,9 +112,7 @@ LATE_NOISE = ((3, 0), (3, 3), (1, 0), (0, 0))  # tried at night
     [(3, 1), (0.5, 0), *(pytest.param(*noise, marks=pytest.mark.slow) for noise in LATE_NOISE)],
 )
 @pytest.mark.parametrize("load", LOADS)
-def test_the_same_load_with_its_own_noise_is_no_copy(
-    load: str, watts: float, decimals: int
-) -> None:
+def test_the_same_load_with_own_noise_is_no_copy(load: str, watts: float, decimals: int) -> None:
     """Two runs of a benchmark load a machine alike; 0 of 163,800 pairs with noise were found."""
     for readings in (15, 60, 200):
         logs = [log(measure(load, n, readings, decimals, watts)) for n in range(12)]
@@ -175,7 +172,6 @@ def counters(watts: float, count: int = 8, node: str = "") -> dict[str, float]:
 
 
 def find_codes(system: Mapping[str, Any], watts: Mapping[str, float]) -> list[str]:
-    """Return the codes of what is found where sensors read these watts, on average."""
     sensors = tuple(
         Sensor(name, (0.0, 500.0, 1000.0), (mean - 5, mean, mean + 5), (3, 4, 5))
         for name, mean in watts.items()

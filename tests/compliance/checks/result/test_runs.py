@@ -46,7 +46,6 @@ def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
 
 
 def give(folder: Path, index: int, seed: int) -> None:
-    """Let a run have a seed that is not derived."""
     change(folder, index, "seed", lambda record: (
         record.update(value=seed), record["metadata"].update(origin="given")))  # fmt: skip
 
@@ -148,9 +147,7 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     [((2,), ["0.9", "no opt_adam_beta_1"]), ((0, 1, 3, 4), ["no opt_adam_beta_1", "0.9"])],
     ids=["one run lacks it", "one run has it"],
 )
-def test_an_open_hyperparameter_that_differs(
-    without: tuple[int, ...], said: list[str], tmp_path: Path
-) -> None:
+def test_hyperparameters_differ(without: tuple[int, ...], said: list[str], tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, division="open")
     line = line_number(run_records(MINI, division="open"), "opt_adam_beta_1")
     for index in without:

@@ -9,12 +9,13 @@ import pytest
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from tests import tiny
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_result
 from tests.compliance.judging import find_all
 
 
 @pytest.fixture(autouse=True)
-def work_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def work_in(tmp_path: Path, monkeypatch: Patch) -> None:
     """Write submissions beside nothing else."""
     monkeypatch.chdir(tmp_path)
 
@@ -37,7 +38,6 @@ def submit(who: str, chosen: Definition, logged: Logged, division: str = "closed
 
 
 def find_differences() -> dict[str, set[str]]:
-    """Return the codes about differences by the submitter that is warned."""
     found: dict[str, set[str]] = {}
     for finding in find_all(Path("submissions")):
         if "differ" in finding.code:
@@ -68,9 +68,7 @@ def test_results_of_other_data_are_warned_on_all_sides(
     assert find_differences() == {who: {"T10.data_differ"} for who in warned.split()}
 
 
-def test_other_scales_divisions_and_definitions(
-    star_shape: Definition, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_scales_and_divisions(star_shape: Definition, monkeypatch: Patch, tmp_path: Path) -> None:
     submit("acme", star_shape, A)
     submit("bolt", definition.load("star_shape", "full"), B)
     assert find_differences() == {}  # another scale has other data
@@ -92,7 +90,7 @@ def test_what_the_definition_knows_is_compared_with_that(tmp_path: Path) -> None
     [("unconfirmed", "closed", True), ("unconfirmed", "open", False), ("a" * 64, "closed", False)],
 )
 def test_weights_that_nobody_confirmed_are_compared(
-    digest: str, division: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digest: str, division: str, warned: bool, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     given: Any = {"file": "a.pth", "digest": digest}
     weights = {"given_weights": given}
