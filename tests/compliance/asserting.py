@@ -1,7 +1,9 @@
 """What many tests assert: that a call is refused, what a text says, and golden files."""
 
+import io
 import os
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,3 +40,10 @@ def require(value: Value | None) -> Value:
     """Assert that there is a value, and return it."""
     assert value is not None
     return value
+
+
+def call_tool(main: Callable[[list[str]], int], line: list[str], code: int = 0) -> str:
+    """Run a command in this process; assert its exit code, and return what it printed."""
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(line) == code
+    return printed.getvalue()

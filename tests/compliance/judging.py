@@ -1,19 +1,45 @@
 """Judge what lies in a folder by the rules of the current round, as the commands do."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
+from cepheid.compliance.read.log import runlog
 from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from tests.compliance.builder import Record, write_log
 
 
 def judge_folder(*paths: Path, with_course: bool = False) -> Judgement:
     """Judge logs, or folders of results or submitters; by default ``out``."""
     packages = [package.read(path) for path in paths or (Path("out"),)]
     return judge(packages, rounds.load(), keep="courses" if with_course else "summaries")
+
+
+def place_of(chosen: Definition, division: str = "closed") -> Place:
+    """Return the place of a log of acme's box in a result."""
+    known = {"benchmark": chosen.name, "scale": chosen.scale, "division": division}
+    return Place("v1.0", "acme", "box", **known, in_result=True)
+
+
+ALONE = Place("v1.0")
+
+
+def check_records(records: Sequence[Record], folder: Path, place: Place = ALONE) -> list[Finding]:
+    """Write a log and check it at a place; by default by itself."""
+    path = write_log(folder / "result_0.txt", records)
+    return check_log(runlog.read(path), place, rounds.load("v1.0"))
+
+
+def judge_as_mlperf(path: Path, name: str, as_published: bool = False) -> Judgement:
+    """Judge logs, or folders of results, by the rules of a round of MLPerf."""
+    judged_in = rounds.load(name, as_published)
+    return judge([package.read(path, judged_in.layout)], judged_in)
 
 
 def find_all(path: Path) -> list[Finding]:

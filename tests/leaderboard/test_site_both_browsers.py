@@ -92,16 +92,13 @@ def test_a_complaint_is_heard(browser: Any, folder: Path) -> None:
     assert visitor.complaints == ["overheard"]
 
 
-def test_the_history_names_its_rounds(visitor: Visitor) -> None:
+def test_the_history_names_its_rounds_and_copies_open_as_text(visitor: Visitor) -> None:
     page = visitor.open("history.html")
     assert page.get_by_role("heading", level=1).inner_text().startswith("History v1.0")
     assert page.locator("figure.plot svg").first.is_visible()
     assert "faster: " in page.locator("section table").first.inner_text()
     page.get_by_role("link", name="box0").first.click()
     assert page.url.endswith("results/acme/box0/star_shape-mini-closed.html")
-
-
-def test_a_copy_opens_as_text(visitor: Visitor) -> None:
     page = visitor.open(FILES)
     assert page.locator("tbody tr").count() == len(page.locator("tbody code").all())
     page.get_by_role("link", name="result_0.txt").click()

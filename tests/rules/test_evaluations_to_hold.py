@@ -22,7 +22,8 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Curve
 from tests.compliance import small
 from tests.compliance.asserting import Patch, assert_refused
-from tests.compliance.builder import Record, edit, line_number, quality, run_records, write_log
+from tests.compliance.builder import Record, edit, line_number, quality, run_records
+from tests.compliance.judging import check_records
 from tests.distributed import on_ranks
 from tests.reference.run.scripted import ScriptedTask, execute
 
@@ -122,8 +123,7 @@ def test_logs_that_end_elsewhere_are_found(
     for place, metrics in enumerate(measure(chosen, pattern)):
         records = edit(records, "eval_accuracy", partial(put_metrics, metrics), place)
     records = edit(records, "run_stop", lambda record: record["metadata"].update(status=status))
-    log = runlog.read(write_log(tmp_path / "result_0.txt", records))
-    found = [f for f in check_log(log, PLACE, rounds.load("v1.0")) if f.rule == "T9"]
+    found = [f for f in check_records(records, tmp_path, PLACE) if f.rule == "T9"]
     assert [finding.code for finding in found] == ([code] if code else [])
     for finding in found:
         assert says in f"{finding.message} {finding.got}"

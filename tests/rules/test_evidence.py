@@ -41,9 +41,12 @@ def problems(recorded: Evidence) -> list[str]:
     return evidence.find_problems(recorded, MINI, ("shuffled", "frozen"))
 
 
-def test_sound_evidence_has_no_problem() -> None:
+def test_sound_evidence_and_points_have_no_problem() -> None:
     assert problems(SOUND) == []
     assert evidence.summarize_samples(SOUND, MINI) == (200, 200, 200)
+    assert rcp.find_problems(POINTS, MINI) == []
+    inverted = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
+    assert rcp.find_problems(inverted, MINI) == []
 
 
 @pytest.mark.parametrize(
@@ -85,13 +88,25 @@ SAMPLES = {16: [21_000] * 5, 32: [24_000] * 5, 64: [27_008] * 6}
 POINTS = reference_points(MINI, SAMPLES)
 
 
-def test_points_are_saved_and_loaded_in_the_order_of_batch_sizes(folder: Path) -> None:
+def test_points_are_saved_in_order_and_machines_named_once(folder: Path) -> None:
     assert reference_points(MINI, dict(reversed(SAMPLES.items()))) == POINTS
     assert rcp.load("galaxy_shape", "mini") is None
     rcp.save("galaxy_shape", "mini", POINTS)
     rcp.save("galaxy_shape", "full", replace(POINTS, points=()))
     assert rcp.load("galaxy_shape", "mini") == POINTS
     assert [path.name for path in folder.iterdir()] == ["rcp.json"]
+    (point,) = reference_points(MINI, {32: [1, None, 3]}).points
+    assert [run.seed for run in point.runs] == [1, 2, 3]
+    assert point.samples == (1, 3)
+    assert len(point.measured) == 1
+    other = {"framework": "torch", "device": "cuda"}
+    run = replace(point.runs[0], seed=4)
+    grown = ReferencePoints(MINI.digest, (point,)).add_run(point.hyperparameters, other, run)
+    assert grown.points[0].measured == (*point.measured, other)
+    point = POINTS.points[0]
+    others = {**point.hyperparameters, "opt_base_learning_rate": 0.5}
+    with pytest.raises(ValueError, match="batch size 16"):
+        POINTS.add_run(others, {}, point.runs[0])
 
 
 @pytest.mark.usefixtures("folder")
@@ -103,30 +118,6 @@ def test_a_run_keeps_on_what_it_was_measured() -> None:
     evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, curves))
     assert len(evidence.read_file(MINI.name, evidence.FILE)["mini"]["measured"]) == 2
     assert evidence.load(MINI) == Evidence(MINI.digest, curves)
-
-
-def test_runs_are_added_and_machines_named_once() -> None:
-    (point,) = reference_points(MINI, {32: [1, None, 3]}).points
-    assert [run.seed for run in point.runs] == [1, 2, 3]
-    assert point.samples == (1, 3)
-    assert len(point.measured) == 1
-    other = {"framework": "torch", "device": "cuda"}
-    run = replace(point.runs[0], seed=4)
-    grown = ReferencePoints(MINI.digest, (point,)).add_run(point.hyperparameters, other, run)
-    assert grown.points[0].measured == (*point.measured, other)
-
-
-def test_one_batch_size_has_one_set_of_hyperparameters() -> None:
-    point = POINTS.points[0]
-    others = {**point.hyperparameters, "opt_base_learning_rate": 0.5}
-    with pytest.raises(ValueError, match="batch size 16"):
-        POINTS.add_run(others, {}, point.runs[0])
-
-
-def test_sound_points_lack_nothing_and_an_inversion_within_an_interval_is_chance() -> None:
-    assert rcp.find_problems(POINTS, MINI) == []
-    inverted = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
-    assert rcp.find_problems(inverted, MINI) == []
 
 
 def add_point(**changes: Any) -> ReferencePoints:

@@ -66,13 +66,10 @@ PEERS = {"h5py", "kfac", "lmdb", "transformers", "webdataset"}
 CORE = {"argcomplete", "jsonschema", "yaml", "msgspec", "rich", "psutil", "typing_extensions"}
 
 
-def test_every_package_that_is_imported_has_an_extra() -> None:
+def test_packages_have_an_extra_and_extras_their_packages() -> None:
     packages = {name.partition(".")[0] for room in ROOMS for name in find_modules(ROOT / room)}
     foreign = packages - sys.stdlib_module_names - {"cepheid"}
     assert foreign - CORE - PEERS == set(extras.EXTRA_OF) - {"pynvml"}  # imported by its name
-
-
-def test_extras_and_their_packages_are_those_of_the_installation() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]

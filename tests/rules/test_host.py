@@ -43,7 +43,7 @@ def test_writes_a_file_and_nothing_else(tmp_path: Path, content: str | bytes) ->
     assert names_in(tmp_path) == ["result.json"]
 
 
-def test_a_file_appears_only_if_the_block_succeeds(tmp_path: Path) -> None:
+def test_a_file_appears_as_a_whole_of_one_process(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "weights.bin"
     with pytest.raises(KeyboardInterrupt):
         _write_half(path)
@@ -52,9 +52,6 @@ def test_a_file_appears_only_if_the_block_succeeds(tmp_path: Path) -> None:
         temporary.write_bytes(b"whole")
         assert not path.exists()
     assert path.read_bytes() == b"whole"
-
-
-def test_two_processes_do_not_share_a_temporary_file(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "table.csv"
     with atomic_path(path) as first:
         first.write_text("first")
@@ -113,14 +110,11 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
     assert describe_system_error(OSError("odd")) == "odd"
 
 
-def test_the_seed_never_changes_between_versions() -> None:
+def test_the_seed_never_changes_and_the_rule_book_derives_it() -> None:
     """The value of ``printf '%s\\n%s\\n%s\\n%s\\n0'`` of these, ``| sha256sum | cut -c1-8``."""
     assert derive_seed("nonce", "submitter", "system", "benchmark", 0) == 0xFCC6C9A5
     with pytest.raises(ValueError, match="run index"):
         derive_seed("n", "d", "s", "c", -1)
-
-
-def test_the_rule_book_says_how_to_derive_it() -> None:
     rule = (ROOT / "rules" / "training.md").read_text("utf-8").split("### T15")[1].split("###")[0]
     (command,) = re.findall(r"^    (printf .*)$", rule, re.MULTILINE)
     variables = {"nonce": "n1", "submitter": "us", "system": "my box", "k": "4"}

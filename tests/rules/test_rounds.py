@@ -28,15 +28,12 @@ def _rules_of_the_books() -> dict[str, str]:
     return found
 
 
-def test_what_the_books_call_checked_has_a_check_and_is_in_a_round() -> None:
+def test_the_books_number_what_is_checked_without_gaps() -> None:
     """Our own round checks the rules of its own books, without those of MLPerf."""
     checked = {rule for rule, text in _rules_of_the_books().items() if "*Checked" in text}
     assert checked == set(CHECKS)
     assert checked == {rule for name in rounds.names() for rule in rounds.load(name).rules}
     assert set(rounds.load("v1.0").rules) == {rule for rule in checked if rule[0] != "M"}
-
-
-def test_the_books_number_without_gaps() -> None:
     rules = list(_rules_of_the_books())
     for letter in "TSM":
         numbers = [int(rule[1:]) for rule in rules if rule[0] == letter]
@@ -129,7 +126,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
     assert hyperparameters[2:4] == [rule.count, f"`{rule.event_type}`"]
 
 
-def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation() -> None:
+def test_the_book_tells_metadata_and_choices_of_every_phase() -> None:
     types = {field.strip("`"): type_name for field, type_name, _ in rows("| field |")}
     assert types.pop("file`, `lineno") == "string, integer"
     asked = {events.CLOCK_METADATA: "number", events.REASON_METADATA: "string"}
@@ -138,6 +135,9 @@ def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation()
     meanings = {field.strip("`"): meaning for field, _, meaning in rows("| field |")}
     for name in set(events.CHOICES) & set(METADATA_TYPES):
         assert all(f"`{choice}`" in meanings[name] for choice in events.CHOICES[name])
+    for known in EVENTS.values():
+        assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
+    assert set(events.CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.key)
@@ -147,12 +147,6 @@ def test_an_event_is_described(rule: EventRule) -> None:
     assert rule.meaning
     assert set(rule.metadata) <= set(METADATA_TYPES) - {events.CLOCK_METADATA}
     assert rule.key.endswith(("_start", "_stop")) == (rule.event_type != "POINT_IN_TIME")
-
-
-def test_each_phase_has_events_and_choices_are_of_known_events_or_metadata() -> None:
-    for known in EVENTS.values():
-        assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
-    assert set(events.CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +214,16 @@ def test_devices_are_known_by_names_and_none_is_guessed(name: object, device: st
     assert (found.device if found else None) == device
 
 
-def test_every_number_has_a_source_and_a_known_precision() -> None:
+def test_numbers_of_devices_have_sources_and_shares_are_told() -> None:
     for known in systems.load_devices():
         assert known.source
         for precision, tflops in known.peak_tflops.items():
             system = {**H200, "nodes": 1, "accelerators_per_node": 1, "accelerator": None}
             system["peak_tflops"] = {precision: {"datasheet": tflops}}
             assert find_peak(system, precision) == Peak(precision, tflops, "datasheet")
+    found = systems.compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
+    assert found.share == pytest.approx(0.25)
+    assert str(found) == "25% (bf16, datasheet)"
 
 
 @pytest.mark.parametrize(
@@ -272,9 +269,3 @@ def test_a_bound_needs_no_field_and_is_above_peaks(system: dict[str, Any], preci
     peak = find_peak(system, precision)
     assert peak is None or bound.tflops > 5 * peak.tflops
     assert systems.find_bound(system, precision) is None
-
-
-def test_the_share() -> None:
-    found = systems.compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
-    assert found.share == pytest.approx(0.25)
-    assert str(found) == "25% (bf16, datasheet)"

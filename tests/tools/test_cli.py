@@ -25,7 +25,7 @@ from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 from cepheid.tools.run import costs, ending
-from tests.compliance.asserting import Patch, Printed, require
+from tests.compliance.asserting import Patch, Printed, call_tool, require
 from tests.processes import cepheid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +52,6 @@ def test_exit_codes_and_that_only_a_bug_shows_a_traceback(capsys: Printed) -> No
     assert capsys.readouterr().err == "cepheid: no such thing\n"
     assert exit_code(raising(ValueError("ours"))) == 2
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_missing_extra_is_named(capsys: Printed) -> None:
     assert exit_code(raising(ModuleNotFoundError("No module named 'galsim'", name="galsim"))) == 2
     said = capsys.readouterr().err
     assert "galsim is not installed; it comes with the extra galsim" in said
@@ -63,23 +60,24 @@ def test_a_missing_extra_is_named(capsys: Printed) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_the_version_names_what_a_bug_report_needs(monkeypatch: Patch, capsys: Printed) -> None:
+def test_the_version_names_what_a_bug_report_needs(monkeypatch: Patch) -> None:
     def find_nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     rest = f", Python {platform.python_version()}, round {rounds.CURRENT}\n"
-    assert cli.main(["--version"]) == 0
-    printed = capsys.readouterr().out
+    printed = call_tool(cli.main, ["--version"])
     assert re.fullmatch(rf"cepheid [0-9]\S*{re.escape(rest)}", printed)
     monkeypatch.setattr(metadata, "version", find_nothing)  # a checkout that is not installed
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"cepheid {settings['metadata']['version']}{rest}"
+    assert call_tool(cli.main, ["--version"]) == f"cepheid {settings['metadata']['version']}{rest}"
 
 
-def test_there_are_few_commands() -> None:
+def test_commands_are_few_and_show_every_benchmark() -> None:
     assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
+    for line in (["run", "--list"], ["doctor"]):
+        lines = call_tool(cli.main, line).splitlines()
+        assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
 
 
 def list_options() -> set[str]:
@@ -137,13 +135,6 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
         cli.main([*command.split(), *arguments.replace("FOLDER", folder).split()])
     assert "\n" not in str(raised.value)
     assert list(here.iterdir()) == []
-
-
-def test_what_a_newcomer_reads_has_every_benchmark(capsys: Printed) -> None:
-    for line in (["run", "--list"], ["doctor"]):
-        assert cli.main(line) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
 
 
 def test_every_dataset_has_a_size_and_our_results_a_time() -> None:

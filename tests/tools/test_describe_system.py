@@ -24,7 +24,7 @@ from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import describe_system
-from tests.compliance.asserting import Patch, Printed
+from tests.compliance.asserting import Patch, Printed, call_tool
 from tests.distributed import on_ranks
 
 H200 = Accelerators(8, "NVIDIA H200")
@@ -49,7 +49,7 @@ def test_this_machine(capsys: Printed) -> None:
     assert "interconnect" not in printed.err  # of one node
 
 
-def test_into_a_file_that_is_never_overwritten(tmp_path: Path, capsys: Printed) -> None:
+def test_a_place_that_is_taken_or_cannot_be_written(tmp_path: Path, capsys: Printed) -> None:
     place = tmp_path / "systems" / "box.json"
     assert describe_system.main(["--output", str(place)]) == 0
     assert json.loads(place.read_text())["system"] == "box"
@@ -59,6 +59,9 @@ def test_into_a_file_that_is_never_overwritten(tmp_path: Path, capsys: Printed) 
         describe_system.main(["--output", str(place)])
     assert place.read_bytes() == before
     assert [path.name for path in place.parent.iterdir()] == ["box.json"]
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="cannot write there"):
+        describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
 
 
 @pytest.mark.parametrize("name", ["box", "-x.json", "a b.json", "\x1b[31m.json", ".json"])
@@ -66,12 +69,6 @@ def test_names_that_a_system_cannot_have_are_refused(name: str, tmp_path: Path) 
     with pytest.raises(UserError, match=r"expected <system>\.json"):
         describe_system.main([f"--output={tmp_path / name}"])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    with pytest.raises(UserError, match="cannot write there"):
-        describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
 
 
 def _describe_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
@@ -106,13 +103,11 @@ def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None
 
 
 def test_peaks_are_measured_and_those_of_a_known_device_are_added(capsys: Printed) -> None:
-    assert describe_system.main([]) == 0
-    described = json.loads(capsys.readouterr().out)
+    described = json.loads(call_tool(describe_system.main, []))
     assert find_schema_problem(described, "system") is None
     assert described["peak_tflops"]["fp32"]["measured"] > 0
     assert described["memory_gb_per_second"]["measured"] > 0
-    assert describe_system.main(["--no-peaks"]) == 0
-    assert "peak_tflops" not in json.loads(capsys.readouterr().out)
+    assert "peak_tflops" not in json.loads(call_tool(describe_system.main, ["--no-peaks"]))
     with (
         patch.object(system, "find_accelerators", lambda: H200),
         patch.object(TorchRanks, "accelerator", H200.name),

@@ -125,13 +125,11 @@ def test_names_that_a_folder_cannot_have_are_refused(name: str, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_the_checker_finds_no_submission_is_refused(tmp_path: Path) -> None:
+def test_places_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path / "elsewhere"), "acme"]
     assert_refused("must be called submissions", new_submission.main, where)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert_refused("describe-system --output", system.read_description, tmp_path / "box.json")
     (tmp_path / "submissions").touch()
     assert_refused("cannot write there", begin, tmp_path)
 
@@ -222,7 +220,3 @@ def test_files_that_only_look_like_text_are_code(name: str, tmp_path: Path) -> N
     before = digest_own_code(tmp_path)
     (tmp_path / name).write_text("code")
     assert digest_own_code(tmp_path) != before
-
-
-def test_a_missing_system_is_refused(tmp_path: Path) -> None:
-    assert_refused("describe-system --output", system.read_description, tmp_path / "box.json")

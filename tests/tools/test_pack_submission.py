@@ -174,16 +174,13 @@ def test_code_that_was_added_after_the_runs_is_noticed(root: Path) -> None:
     assert find_codes(root) == [("S4.unbound", "note")]
 
 
-def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
+def test_errors_and_other_code_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
     log_digest(root, "0" * 64)
     assert pack(root) == 1
     printed = capsys.readouterr().out
     assert "result_0.txt:12: S4.code the log was not written by the code under" in printed
     assert "not packed" in printed
     assert not (root / "manifest.json").exists()
-
-
-def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
     (root / "LICENSE").unlink()
     assert pack(root) == 1
     assert "S6.no_licence the submission states no licence" in capsys.readouterr().out
@@ -198,10 +195,7 @@ def test_a_folder_that_is_no_submission_is_refused(where: str, says: str, tmp_pa
         pack(tmp_path / where)
 
 
-# Mishaps
-
-
-def test_a_full_disk_keeps_the_manifest_from_before(root: Path) -> None:
+def test_a_full_or_locked_disk_keeps_the_manifest_from_before(root: Path) -> None:
     pack(root)
     before = (root / "manifest.json").read_bytes()
     (root / CODE / "train.py").write_text("faster\n")
@@ -210,9 +204,6 @@ def test_a_full_disk_keeps_the_manifest_from_before(root: Path) -> None:
     assert (root / "manifest.json").read_bytes() == before
     assert not list(root.glob(".manifest.json*"))
     assert pack(root) == 0
-
-
-def test_a_folder_that_cannot_be_written(root: Path) -> None:
     done = cepheid("pack", root, prelude=partial(limit_files, 0))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

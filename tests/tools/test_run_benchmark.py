@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+import pytest
+
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.host import ROOT
@@ -227,3 +229,41 @@ def test_the_list_of_a_benchmark_shows_all_that_can_be_set(capsys: Printed) -> N
     assert rows["kfac_fisher"][3:5] == ["also", "sampled,"]
     assert rows["network"] == ["resnet50", "resnet18,", "resnet34,", "resnet101"]
     assert_refused('no benchmark "kfak"', run_benchmark.main, ["kfak", "--list"])
+
+
+def test_a_run_that_generates_goes_on(tmp_path: Path) -> None:
+    """On data of its own: a command refuses those that another test is preparing."""
+    images = {"counts": [1, 3, 40], "repetitions": [200, 15, 12], "warm_up_images": 4}
+    sizes = {"data": tiny.SIZES, "generation": images, "data_digest": None}
+    small = tiny.folder_of("galaxy_generation", reachable=True, **sizes)
+    exact = [word for value in ("compile=off", "precision=fp32", "threads=1")
+             for word in ("--set", value)]  # fmt: skip
+
+    def generate(runs: str) -> str:
+        ended = cepheid(
+            "run", "galaxy_generation", "--scale", "mini", *exact, "--runs", runs,
+            "--data", tmp_path / "data", "--output", tmp_path,
+            environment={BENCHMARKS_VARIABLE: str(small), "COLUMNS": "9999"},
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert "Warning" not in ended.stderr
+        return ended.stdout
+
+    said = generate("1")
+    assert [line for line in said.splitlines() if "3 images:" in line and "(p50; p99" in line]
+    assert "all targets reached after 725 images" in said
+    (here,) = (tmp_path / "results").glob("*/galaxy_generation-mini-closed")
+    kept = {path.name for path in here.iterdir()}
+    assert {"report_0.json", "pictures_0.png", "result_0.txt"} <= kept
+    report = (here / "report_0.json").read_text()
+    assert_says(report, "2.26 billion galaxies of CosmoDC2", "17.7 days")
+    assert not (tmp_path / "checkpoints").exists(), "the weights are those that it began with"
+    before = (here / "result_0.txt").read_bytes()
+    generate("2")
+    assert (here / "result_0.txt").read_bytes() == before
+    times = [
+        next(event["value"] for event in log if event["key"] == "generation_times")
+        for log in (events(here / f"result_{index}.txt") for index in (0, 1))
+    ]
+    assert times[0] != times[1]
+    assert json.loads((here / "report_1.json").read_text())["tables"][0]["rows"][2]["images"] == 40

@@ -26,10 +26,11 @@ from tests.compliance.builder import (
     run_records,
     set_clocks,
 )
+from tests.compliance.judging import place_of
 
 ROUND = rounds.load("v1.0")
 MINI = definition.load("galaxy_shape", "mini")
-PLACE = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "closed", in_result=True)
+PLACE, OPEN = place_of(MINI), place_of(MINI, "open")
 RECORDS = run_records(MINI)
 
 
@@ -215,7 +216,7 @@ def instant(key: str, nth: int = 0) -> list[str]:
 
 LONG = run_records(MINI, blocks=8)
 TIME = RECORDS[at("seed") - 1]["time_ms"]
-OPEN = Place("v1.0", "acme", "box", "galaxy_shape", "mini", "open", in_result=True)
+
 ALONE = Place("v1.0")
 BIG = 3008  # whole batches of it end where those of the default do
 BATCH = int(MINI.hyperparameters["global_batch_size"].default)

@@ -1,4 +1,4 @@
-"""What befalls logs in the field: one damage is one finding, with its cause, on no other file."""
+"""What befalls logs in the field: one damage is one finding, with its cause and its cure."""
 
 import bz2
 import gzip
@@ -18,6 +18,7 @@ from cepheid.leaderboard.rows.statuses import list_statuses
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import (
     SYSTEM,
+    Record,
     edit,
     line_of,
     power_lines,
@@ -160,12 +161,17 @@ def test_logs_that_are_numbered_from_one_are_one_mistake(folder: Path) -> None:
     assert "number before" in found.hint
 
 
-def test_run_stop_in_the_name_of_a_file(folder: Path) -> None:
+def test_other_output_and_names_of_files_do_no_harm(folder: Path) -> None:
     for index in range(MINI.runs.required):
         records = run_records(MINI, index)
         for record in records:
             record["metadata"]["file"] = "/tmp/run_stop/train.py"
         write_log(folder / f"result_{index}.txt", records)
+    assert not any(each.is_error for each in find_all(folder))
+    log = folder / "result_1.txt"
+    lines = log.read_text().splitlines(True)
+    lines[30:30] = [f"step {n}: loss {n / 7:.5f}\n" for n in range(200_000)]
+    log.write_text("".join(lines))
     assert not any(each.is_error for each in find_all(folder))
 
 
@@ -178,14 +184,6 @@ def test_samples_that_count_one_block_less(folder: Path) -> None:
     write_log(folder / "result_1.txt", records)
     codes = {each.code for each in find_all(folder) if each.is_error}
     assert codes == {"T8.evaluation_count", "T10.epoch_num"}
-
-
-def test_an_hour_of_other_output(folder: Path) -> None:
-    log = folder / "result_1.txt"
-    lines = log.read_text().splitlines(True)
-    lines[30:30] = [f"step {n}: loss {n / 7:.5f}\n" for n in range(200_000)]
-    log.write_text("".join(lines))
-    assert not any(each.is_error for each in find_all(folder))
 
 
 def submit_teams(folder: Path, *teams: str) -> list[Finding]:
@@ -216,13 +214,10 @@ def test_another_name_is_no_team(team: str, tmp_path: Path) -> None:
     assert {each.code for each in found if each.is_error} == {"S2.submitter"}
 
 
-def test_a_second_team_needs_a_first_one(tmp_path: Path) -> None:
+def test_a_second_team_needs_a_first_one_unless_its_name_is_its_own(tmp_path: Path) -> None:
     (found,) = submit_teams(tmp_path, "acme_2")
     assert (found.code, found.severity) == ("S2.submitter", "error")
     assert "that of the first team must be there" in found.hint
-
-
-def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     submit_teams(tmp_path, "acme")
     named = {**SYSTEM, "submitter": "acme_2", "system": "own"}
     write_result(tmp_path / "submissions" / "acme_2", MINI, system=named)
@@ -252,3 +247,60 @@ def test_three_teams_with_one_result_leave_the_first(tmp_path: Path) -> None:
         write_result(tmp_path / "submissions" / team, MINI)
     errors = [each for each in find_all(tmp_path / "submissions") if each.is_error]
     assert {each.path.parts[-5] for each in errors} == {"acme_9", "acme_10"}
+
+
+def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
+    records = run_records(MINI, blocks=9)
+    for record in records:
+        change(record)
+    return find_all(write_log(tmp_path / "result_0.txt", records))
+
+
+def scale_clock(factor: float) -> Callable[[Record], object]:
+    def change(record: Record) -> None:
+        record["metadata"]["monotonic_ms"] *= factor
+
+    return change
+
+
+def test_a_clock_of_another_unit_is_told_from_one_that_runs_wrong(tmp_path: Path) -> None:
+    for factor, unit in ((1e-3, "seconds"), (1e3, "microseconds"), (1e6, "nanoseconds")):
+        findings = find(tmp_path, scale_clock(factor))
+        (found,) = (finding for finding in findings if finding.rule == "T4")
+        assert found.code == "T4.unit"
+        assert found.message == f"metadata.monotonic_ms looks like {unit}"
+        assert "time.monotonic() * 1000" in found.hint
+    found = find(tmp_path, lambda record: record.update(time_ms=record["time_ms"] // 1000))
+    assert [finding.message for finding in found] == ["time_ms looks like seconds"]
+    codes = {finding.code for finding in find(tmp_path, scale_clock(1.01))}
+    assert "T4.clocks_apart" in codes
+    assert "T4.unit" not in codes
+
+
+def test_a_field_that_is_never_written_is_one_finding(tmp_path: Path) -> None:
+    found = find(tmp_path, lambda record: record["metadata"].pop("lineno"))
+    (finding,) = (each for each in found if each.code.startswith("T1."))
+    count = len(run_records(MINI, blocks=9))
+    assert finding.code == "T1.schema"
+    assert finding.message.endswith(f"lineno that wrote the record, in {count} records")
+    assert finding.line == 1
+
+
+def test_one_result_of_a_submission_leaves_the_manifest_unchecked(tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "submissions" / "acme", MINI)
+    found = find_all(folder)
+    (note,) = [finding for finding in found if finding.rule == "S4"]
+    assert (note.code, note.severity) == ("S4.not_checked", "note")
+    assert "submissions/acme" in note.hint
+    whole = find_all(folder.parents[2])
+    assert "S4.not_checked" not in {finding.code for finding in whole}
+
+
+@pytest.mark.parametrize("name", ["systems/box.json", "manifest.json"])
+def test_deep_nesting_is_reported_in_words(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "submissions" / "acme"
+    write_result(root, MINI)
+    (root / name).write_text("[" * 200_000)
+    text = " ".join(str(finding) for finding in find_all(root))
+    assert "nested too deeply" in text
+    assert "recursion" not in text

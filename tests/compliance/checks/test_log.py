@@ -1,7 +1,6 @@
 """Compliant logs raise nothing, aborted ones only what they are, and broken ones no avalanche."""
 
 import copy
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from cepheid.compliance.checks.log.hyperparameters import check_closed_division
 from cepheid.compliance.checks.registry import Needs, rule
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition
 from tests.compliance.builder import (
+    Record,
     line_number,
     line_of,
     put,
@@ -20,10 +20,10 @@ from tests.compliance.builder import (
     run_records,
     write_log,
 )
-from tests.compliance.checks.test_catalogue import PLACE
+from tests.compliance.checks.test_catalogue import ABORTED, MINI, PLACE, RECORDS, ROUND
+from tests.compliance.judging import check_records, place_of
 from tests.compliance.small import STAR_SHAPE
 
-ROUND = rounds.load("v1.0")
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
 
 
@@ -34,46 +34,36 @@ def test_a_compliant_log_is_clean(name: str, scale: str, division: str, tmp_path
     has_weights = judged_by.kind == "train" or "weights_digest" in judged_by.model
     if division == "closed" and not has_weights:
         pytest.skip("nobody has published weights at this scale, so nothing can be closed")
-    path = write_log(tmp_path / "result_0.txt", run_records(judged_by, division=division))
-    place = Place("v1.0", "acme", "box", name, scale, division, in_result=True)
-    assert check_log(runlog.read(path), place, ROUND) == []
-    assert check_log(runlog.read(path), Place("v1.0"), ROUND) == []
+    records = run_records(judged_by, division=division)
+    assert check_records(records, tmp_path, place_of(judged_by, division)) == []
+    assert check_records(records, tmp_path) == []
 
 
-def test_other_output_between_the_records_does_not_matter(tmp_path: Path) -> None:
-    records = run_records(definition.load("galaxy_shape", "mini"))
-    lines = [entry for record in records for entry in ("loss 0.3 é", line_of(record), "")]
+def test_records_are_read_amid_other_output_and_open_ones_may_be_fewer(tmp_path: Path) -> None:
+    lines = [entry for record in RECORDS for entry in ("loss 0.3 é", line_of(record), "")]
     path = tmp_path / "result_0.txt"
     path.write_text("\r\n".join(lines), encoding="utf-8")  # and no line feed at the end
     assert check_log(runlog.read(path), PLACE, ROUND) == []
-
-
-def test_an_open_run_may_leave_out_hyperparameters(tmp_path: Path) -> None:
-    records = run_records(definition.load("galaxy_shape", "mini"), division="open")
+    records = run_records(MINI, division="open")
     kept = [record for record in records if not record["key"].startswith("opt_adam")]
-    path = write_log(tmp_path / "result_0.txt", kept)
-    assert check_log(runlog.read(path), Place("v1.0"), ROUND) == []
+    assert check_records(kept, tmp_path) == []
 
 
 @pytest.mark.parametrize("last", ["block_start", "block_stop", "eval_start"])
 def test_a_run_may_fail_within_a_block(last: str, tmp_path: Path) -> None:
-    records = run_records(definition.load("galaxy_shape", "mini"), converged=False)
-    failed = [*records[: line_number(records, last)], records[-1]]
+    failed = [*ABORTED[: line_number(ABORTED, last)], ABORTED[-1]]
     counted = [r["metadata"]["samples_count"] for r in failed if r["key"] == "block_stop"]
     stop = put_metadata(failed, "run_stop", samples_count=max(counted, default=0))
-    path = write_log(tmp_path / "result_0.txt", stop)
-    assert check_log(runlog.read(path), PLACE, ROUND) == []
-    alone = check_log(runlog.read(path), Place("v1.0"), ROUND)
-    assert [finding.rule for finding in alone] == ["T17"]
+    assert check_records(stop, tmp_path, PLACE) == []
+    assert [finding.rule for finding in check_records(stop, tmp_path)] == ["T17"]
 
 
 @pytest.mark.parametrize("lines", [1, 5, 12, 20, 30])
 def test_a_log_cut_off_anywhere_gives_few_findings(lines: int, tmp_path: Path) -> None:
-    text = "\n".join(map(line_of, run_records(definition.load("galaxy_shape", "mini"))[:lines]))
     path = tmp_path / "result_0.txt"
-    path.write_text(text[:-10], encoding="utf-8")
-    findings = check_log(runlog.read(path), PLACE, ROUND)
-    assert [(finding.rule, finding.line) for finding in findings] == [("T1", lines)]
+    path.write_text("\n".join(map(line_of, RECORDS[:lines]))[:-10], encoding="utf-8")
+    found = check_log(runlog.read(path), PLACE, ROUND)
+    assert [(finding.rule, finding.line) for finding in found] == [("T1", lines)]
 
 
 def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None:
@@ -81,13 +71,14 @@ def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
     hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_size": 1e-4}
     judged_by = definition.parse({**STAR_SHAPE, "hyperparameters": hyperparameters}, "mini")
-    place = Place("v1.0", division="closed")
     records = run_records(judged_by)
-    run = runlog.read(write_log(tmp_path / "result_0.txt", records))
-    assert list(check_closed_division(run, judged_by, place)) == []
-    smaller = put(records, "global_batch_size", value=5)
-    run = runlog.read(write_log(tmp_path / "result_0.txt", smaller))
-    (found,) = check_closed_division(run, judged_by, place)
+
+    def check(logged: list[Record]) -> list[Finding]:
+        run = runlog.read(write_log(tmp_path / "result_0.txt", logged))
+        return list(check_closed_division(run, judged_by, Place("v1.0", division="closed")))
+
+    assert check(records) == []
+    (found,) = check(put(records, "global_batch_size", value=5))
     assert found.line == line_number(records, "opt_base_learning_rate")
     assert found.message.startswith(
         "opt_base_learning_rate must be at most 0.0001 × global_batch_size, that is 0.0005"
@@ -100,29 +91,19 @@ def test_a_rule_has_one_check() -> None:
         rule("T8", Needs.RECORDS)(lambda run, place: iter(()))
 
 
-FULL = definition.load("resnet50", "full")
-
-
-def findings(
-    path: Path, values: Mapping[str, object], logged: object = None, division: str = "closed"
-) -> list[Finding]:
-    """Of a log whose evaluations follow ``values`` and that says another offset, if any."""
-    records = run_records(FULL, division=division, hyperparameters=values)
-    if logged is not None:
-        records = put(records, "eval_offset_epochs", value=logged)
-    path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
-    place = Place("v1.0", "acme", "box", "resnet50", "full", division, in_result=True)
-    return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]
-
-
 def test_evaluations_follow_the_offset(tmp_path: Path) -> None:
-    for offset in range(4):
-        assert not findings(tmp_path / "result_0.txt", {"eval_offset_epochs": offset})
-    (found,) = findings(tmp_path / "result_0.txt", {"eval_offset_epochs": 1}, logged=2)
-    assert found.code == "T8.early"
+    """In both divisions."""
+    full = definition.load("resnet50", "full")
 
+    def find(offset: int, logged: int, division: str) -> list[Finding]:
+        asked = {"eval_offset_epochs": offset}
+        records = run_records(full, division=division, hyperparameters=asked)
+        records = put(records, "eval_offset_epochs", value=logged)
+        found = check_records(records, tmp_path, place_of(full, division))
+        return [finding for finding in found if finding.is_error]
 
-def test_the_open_division_has_the_same_offsets(tmp_path: Path) -> None:
-    (found,) = findings(tmp_path / "result_0.txt", {"eval_offset_epochs": 5}, division="open")
+    assert not any(find(offset, offset, "closed") for offset in range(4))
+    assert [found.code for found in find(1, 2, "closed")] == ["T8.early"]
+    (found,) = find(5, 5, "open")
     assert found.code == "T8.offset"
     assert "eval_offset_epochs" in found.message

@@ -126,62 +126,6 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     assert find_all(root) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "agrees"), [("auto", True), ("2", True), ("1", False), (None, False)]
-)
-def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
-    asked: str | None, agrees: bool, root: Path
-) -> None:
-    chosen = {"execution": {"own": {"parts_at_once": "2"}}}
-    in_all_logs("implementation", value={**IMPLEMENTATION, **chosen})(root)
-    own = {} if asked is None else {"parts_at_once": asked}
-    attach("configuration", execution={"own": own})(root)
-    codes = {finding.code for finding in find_all(root)}
-    assert codes == (set() if agrees else {"S14.contradiction"})
-
-
-def test_a_plug_in_drives_an_accelerator_beside_a_build_for_processors(root: Path) -> None:
-    how = {**IMPLEMENTATION, "framework": "torch 2.13.0+cpu", "device": "TPU v3"}
-    in_all_logs("implementation", value=how)(root)
-    system(accelerators_per_node=1, accelerator="TPU v3", accelerator_memory_gib=16)(root)
-    assert "T14.machine" not in [finding.code for finding in find_all(root)]
-
-
-# What `cepheid run` writes, and what programs from scratch may.
-OF_JAX = ("jax 0.10.2", "keras 3.15.1 on jax 0.10.2", "JAX", "flax 0.12.0 on jax 0.10.2")
-
-
-@pytest.mark.parametrize("framework", OF_JAX)
-@pytest.mark.parametrize(
-    ("devices", "device"),
-    [
-        (0, "cpu"), (0, "TFRT_CPU_0"), (0, "AMD EPYC, 2 chips"), (8, "TPU v5 lite"),
-        (8, "TPU_0(process=0,(0,0,0,0))"), (4, "NVIDIA A100-SXM4-40GB"), (1, "cuda:0"),
-    ],
-)  # fmt: skip
-def test_honest_logs_of_jax_are_fine(framework: str, devices: int, device: str, root: Path) -> None:
-    how = {**IMPLEMENTATION, "framework": framework, "device": device, "ranks": 1}
-    in_all_logs("implementation", value=how)(root)
-    part = {"accelerator": "TPU v5e", "accelerator_memory_gib": 16} if devices else {}
-    software = {"jax": "0.10.2", "jaxlib": "0.10.2"}
-    system(framework=framework, software=software, accelerators_per_node=devices, **part)(root)
-    assert "T14.machine" not in [finding.code for finding in find_all(root)]
-
-
-@pytest.mark.parametrize(
-    ("threads", "parts_at_once", "used"),
-    [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],
-)
-def test_threads_compute_parts(threads: str, parts_at_once: str, used: int, root: Path) -> None:
-    execution = {"threads": threads, "own": {"parts_at_once": parts_at_once}}
-    how = {**IMPLEMENTATION, "execution": execution, "threads_per_rank": used}
-    in_all_logs("implementation", value=how)(root)
-    assert find_all(root) == []
-
-
-# Changes of single files
-
-
 Change = Callable[[Path], object]
 
 
@@ -384,9 +328,6 @@ CONFIGURATION = {
 }  # fmt: skip
 
 
-# Cases of one kind
-
-
 def added(name: str, code: str, path: str, content: bytes = b"x", says: str = "") -> Case:
     """A file more: it is named, or its folder where a blank stands behind that."""
     named = path.partition(" ")[0]
@@ -469,6 +410,7 @@ CASES = [
     metered("a sensor twice", "T23.form", rows(2, 2, "monotonic_ms,node0,node0"), 2, "header"),
     metered("negative power", "T23.form", cells(20, "-5,6"), 20, "node0 is not a power"),
     metered("power that is no number", "T23.form", cells(20, "nan,6"), 20, "node0 is not a power"),
+    metered("power in words", "T23.form", cells(20, "much,6"), 20, "'much'"),
     metered("a clock that stands still", "T23.form", lambda lines: lines.insert(20, lines[19]), 21,
             "does not advance"),
     metered("a column too few", "T23.form", cells(20, "5"), 20, "does not fit"),
@@ -479,6 +421,10 @@ CASES = [
     # S1: layout
     Case("a benchmark misspelt", "S1.unknown_name", "results/box/galaxy_shap-mini-closed",
          rename(RESULT, "results/box/galaxy_shap-mini-closed"), says='mean "galaxy_shape"'),
+    Case("a scale misspelt", "S1.unknown_name", "results/box/galaxy_shape-mnii-closed",
+         rename(RESULT, "results/box/galaxy_shape-mnii-closed"), says='did you mean "mini"'),
+    Case("a result without scale and division", "S1.result_name", "results/box/galaxy_shape",
+         rename(RESULT, "results/box/galaxy_shape"), says="does not give benchmark"),
     Case("a division in another case", "S1.unknown_name", "results/box/galaxy_shape-mini-Closed",
          rename(RESULT, "results/box/galaxy_shape-mini-Closed"), says='mean "closed"'),
     Case("a system in another case", "S1.no_description", "results/Box", system_renamed,
@@ -519,10 +465,20 @@ CASES = [
     Case("a number as text", "S2.value", BOX, system(nodes="1"), says="type: integer"),
     Case("an unknown status", "S2.value", BOX, system(status="Available"), says="enum"),
     Case("half an accelerator", "S2.value", BOX, system(accelerators_per_node=0.5)),
+    Case("fewer nodes than none", "S2.value", BOX, system(nodes=-1), says="minimum: 1"),
+    Case("a version as a number", "S2.value", BOX, system(software={"torch": 2}),
+         says="software.torch"),
+    Case("no processor", "S2.missing_field", BOX, file(BOX, json.dumps(
+        {key: value for key, value in SYSTEM.items() if key != "processor"}).encode()),
+         says="lacks processor"),
+    Case("the name of another file", "S2.system", BOX, system(system="boks"),
+         says="system is not the file's name"),
+    *[added(f"no description: {text[:9]!r}", "S2.unreadable", BOX, text) for text in (
+        b"{", b"[]", b"\xff", b"[" * 10_000, b'{"a": "' + b"x" * 2**20 + b'"}')],
     Case("accelerators without a name", "S2.value", BOX, system(accelerators_per_node=8),
          says="accelerator"),
     *[Case(f"no machine has {fields}", "S2.value", BOX, system(**fields)) for fields in (
-        {"nodes": 10**30}, {"nodes": -1}, {"nodes": 10**7}, {"processor_cores_per_node": 20_000},
+        {"nodes": 10**30}, {"nodes": 10**7}, {"processor_cores_per_node": 20_000},
         {"memory_gib_per_node": -8}, {"memory_gib_per_node": 1e6},
         {"accelerators_per_node": 10**5, "accelerator": "A100"},
         {"accelerator_memory_gib": 10**9}, {"processor_sockets_per_node": 0},
@@ -611,6 +567,8 @@ CASES = [
          lambda root: (root / CODE / "data").symlink_to("/etc"), says="a link"),
     Case("a link to a file in the folder", "S5.refused", f"{CODE}/run.py",
          lambda root: (root / CODE / "run.py").symlink_to("train.py")),
+    Case("a pipe among logs", "S5.refused", f"{RESULT}/result_5.txt",
+         lambda root: os.mkfifo(root / RESULT / "result_5.txt")),
     Case("a pipe", "S5.refused", f"{CODE}/pipe", lambda root: os.mkfifo(root / CODE / "pipe"),
          says="neither a file nor a folder"),
     Case("names that differ in case", "S5.case", f"{CODE}/train.py", file(f"{CODE}/TRAIN.py"),
@@ -688,9 +646,6 @@ def test_bounds_of_a_description_are_those_of_its_schema() -> None:
     schema = json.loads((SCHEMAS / "system.schema.json").read_text())
     for key, most in machine.COUNTS_MAX.items():
         assert schema["properties"][key]["maximum"] == most
-
-
-# Waivers that hold
 
 
 @pytest.fixture

@@ -1,19 +1,25 @@
 """What honest submitters do must pass: every result of ours, and whatever befalls good runs.
 
 One table of variations of a compliant result, and one of ways to write the same log, which is tried
-on all recorded results. Nothing but notes may be found.
+on all recorded results. Nothing but notes may be found. What was judged by frozen definitions stays
+what it is in a second round.
 """
 
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
-from cepheid.rules import definition
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from tests.compliance.builder import (
     PNG,
@@ -43,9 +49,6 @@ Text = Callable[[str], str]
 
 def find_faults(path: Path) -> list[str]:
     return [found.text() for found in find_all(path) if found.severity != "note"]
-
-
-# The same log, written otherwise -----------------------------------------------------------------
 
 
 def rewrite(line: str, **how: object) -> str:
@@ -122,9 +125,6 @@ def test_every_recorded_result_passes_in_every_form(
     assert find_faults(tmp_path / "all") == []
 
 
-# Whatever befalls good runs ----------------------------------------------------------------------
-
-
 def of_run(number: int, change: Callable[[list[Record]], object]) -> Change:
     return lambda records, index: change(records) if index == number else None
 
@@ -149,6 +149,12 @@ def in_whole_milliseconds(records: list[Record]) -> None:
         record["metadata"]["monotonic_ms"] = float(round(record["metadata"]["monotonic_ms"]))
 
 
+def check_point(records: list[Record]) -> None:
+    for number, record in enumerate(records):
+        if record["key"] in ("eval_start", "block_start", "run_stop"):
+            delay(records[number:], 3_000.0)
+
+
 EVENTS: Mapping[str, Change] = {
     "nothing": of_all(),
     "a busy machine: one block": of_run(2, stretch("block_start", 5.0, 2)),
@@ -158,7 +164,12 @@ EVENTS: Mapping[str, Change] = {
     "a busy machine: an evaluation": of_run(0, stretch("eval_start", 8.0, 1)),
     "a busy machine: all of it": of_all(
         stretch_all("block_start", 2.5), stretch_all("eval_start", 2.0)),
-    "the first block compiles": of_all(stretch("block_start", 6.0, 0)),
+    "the first block compiles": of_all(stretch("block_start", 8.0, 0)),
+    "the first evaluation compiles": of_run(1, stretch("eval_start", 30.0, 0)),
+    "a minute of barrier before the clock": of_run(2, lambda records: delay(
+        records[line_number(records, "run_start") - 1 :], 60_000.0)),
+    "three seconds of a checkpoint after each block": of_all(check_point),
+    "a clock that jumped before a run": of_run(4, lambda records: delay(records, 0, 20_000)),
     "a slewed clock, slow": of_all(slew(-5e-4)),
     "a slewed clock, fast": of_all(slew(5e-4)),
     "a slewed clock in one run": of_run(4, slew(2e-4)),
@@ -189,8 +200,6 @@ def test_what_befalls_good_runs_is_no_fault(name: str, tmp_path: Path) -> None:
         write_log(folder / f"result_{index}.txt", records)
     assert find_faults(tmp_path / "out") == []
 
-
-# What lies beside the logs -----------------------------------------------------------------------
 
 RECORDS = run_records(MINI, 1)
 
@@ -283,3 +292,71 @@ BESIDE: Mapping[str, Callable[[Path], None]] = {
 def test_what_lies_beside_good_logs_is_no_fault(name: str, tmp_path: Path) -> None:
     BESIDE[name](write_result(tmp_path / "out", MINI))
     assert find_faults(tmp_path / "out") == []
+
+
+OUT = Path("out")
+
+
+@pytest.fixture
+def frozen(star_shape: Definition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout in which the definitions of v1.0 are frozen; returns those of the next round."""
+    monkeypatch.setattr(definition, "FROZEN", tmp_path / "frozen")
+    shutil.copytree(definition.locate_benchmarks(), tmp_path / "frozen" / "v1.0")
+    write_result(OUT, star_shape)
+    return definition.locate_benchmarks()
+
+
+def find_errors_in(judged_in: rounds.Round) -> list[Finding]:
+    judgement = judge([package.read(OUT)], judged_in)
+    return [finding for finding in judgement.findings if finding.is_error]
+
+
+def change_definition(benchmarks: Path, what: str) -> None:
+    path = benchmarks / "star_shape" / "benchmark.yaml"
+    document = yaml.safe_load(path.read_text())
+    if what == "target":
+        document["scales"]["mini"]["targets"]["rmse"] /= 1e3
+    elif what == "scale":
+        del document["scales"]["mini"]
+    elif what == "renamed":
+        path.parent.rename(path.parents[1] / "star_forms")
+        return
+    elif what == "reference points":
+        path.with_name("rcp.json").unlink()
+        return
+    path.write_text(yaml.safe_dump(document))
+    definition._read_document.cache_clear()
+
+
+@pytest.mark.parametrize("what", ["target", "scale", "renamed", "reference points"])
+def test_a_changed_definition_voids_no_result_of_a_frozen_round(what: str, frozen: Path) -> None:
+    before = judge([package.read(OUT)], rounds.load("v1.0"))
+    change_definition(frozen, what)
+    after = judge([package.read(OUT)], rounds.load("v1.0"))
+    assert not find_errors_in(rounds.load("v1.0"))
+    assert after.findings == before.findings
+    assert [r.convergence for r in after.results] == [r.convergence for r in before.results]
+
+
+@pytest.fixture
+def second(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Rounds v1.0 and v1.1, which carries results of the first; returns their folder."""
+    folder = tmp_path / "rounds"
+    folder.mkdir()
+    first = yaml.safe_load((rounds.FOLDER / "v1.0.yaml").read_text())
+    for document in (first, first | {"name": "v1.1", "carries": ["v1.0"]}):
+        (folder / f"{document['name']}.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.setattr(rounds, "FOLDER", folder)
+    rounds.load.cache_clear()
+    yield frozen
+    rounds.load.cache_clear()
+
+
+def test_a_round_carries_results_of_the_same_definition_or_nothing(second: Path) -> None:
+    assert not find_errors_in(rounds.load("v1.1"))
+    change_definition(second, "target")
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.definition"}
+    path = rounds.FOLDER / "v1.1.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"carries": []}))
+    rounds.load.cache_clear()
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.round"}

@@ -220,13 +220,10 @@ def test_half_a_line_is_not_judged(log: Path) -> None:
     assert writer.follow(log) == []
 
 
-def test_an_interruption_judges_the_log_as_it_stands(log: Path) -> None:
+def test_following_fails_without_a_log_and_judges_an_interrupted_one(log: Path) -> None:
+    assert_refused("no program wrote", Writer(lambda: None).follow, log)
     found = Writer(append(log, GOOD[:40])).follow(log)
     assert [(f.rule, f.line) for f in found] == [("T7", 40)]
-
-
-def test_following_fails_if_no_log_appears(log: Path) -> None:
-    assert_refused("no program wrote", Writer(lambda: None).follow, log)
 
 
 def test_a_log_that_is_written_anew(log: Path) -> None:

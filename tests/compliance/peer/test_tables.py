@@ -121,9 +121,14 @@ def test_a_crash_is_a_log_that_is_refused(peer: str, ours: str, is_equal: bool) 
     assert Compared("mlperf-training-4.0", "log", "x", peer, ours).is_equal == is_equal
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_or_has_no_marks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(agreement.VARIABLE, str(tmp_path))
     assert_refused(r"fix: clone them", agreement.require_repositories)
+    file = tmp_path / "README.md"
+    file.write_text("nothing", encoding="utf-8")
+    assert_refused("to write between", replace_table, "changed", "section", file)
 
 
 CASES = [
@@ -132,15 +137,9 @@ CASES = [
 ]
 
 
-def test_names_of_the_catalogues_are_unique() -> None:
+def test_changes_have_a_case_of_their_own_and_a_row_in_the_page() -> None:
     assert len(dict(CASES)) == len(CASES)
-
-
-def test_every_change_has_the_rule_of_its_case() -> None:
     assert {(change.name, change.rule) for change in CHANGES} <= set(CASES)
-
-
-def test_the_table_is_in_its_page() -> None:
     page = CHANGED.read_text(encoding="utf-8")
     for known in CHANGES:
         assert f"| {known.name} | {known.rule} |" in page, "run changed --write"
@@ -157,9 +156,3 @@ def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -
     elif change.of_result:
         change.of_result(result)
         assert {path: path.lstat().st_mtime_ns for path in result.parent.rglob("*")} != before
-
-
-def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text("nothing", encoding="utf-8")
-    assert_refused("to write between", replace_table, "changed", "section", file)

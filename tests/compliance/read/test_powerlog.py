@@ -31,16 +31,13 @@ def log_of(text: str | bytes, folder: Path) -> powerlog.PowerLog:
     return powerlog.read(path)
 
 
-def test_a_reading_stands_until_the_next_one(tmp_path: Path) -> None:
+def test_readings_stand_until_the_next_and_sensors_add_up(tmp_path: Path) -> None:
     """100 W for the 0.5 s left of it, 200 W for 2 s, 50 W for 1 s: 50 + 400 + 50 J."""
     log = log_of(HEAD + "1000,100\n2000,200\n4000,50\n6000,1000\n", tmp_path)
     assert log.problems == ()
     assert log.energy_joules(1500, 5000) == pytest.approx(500)
     assert log.energy_joules(2000, 4000) == pytest.approx(400)
     assert log.energy_joules(2500, 2600) == pytest.approx(20)
-
-
-def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> None:
     text = HEAD.replace(",a", ",a,b") + "0,100,10\r\n1000,,20\r\n2000,300,\r\n3000,1,1\r\n"
     log = log_of(text, tmp_path)
     assert log.problems == ()

@@ -114,9 +114,6 @@ def test_the_reference_passes_its_own_test(runs: list[float]) -> None:
     assert found.factor == pytest.approx(1)
 
 
-# Points of which only the evaluations are known -------------------------------------------------
-
-
 def test_without_curves_a_run_crossed_in_the_middle_of_its_last_interval() -> None:
     """Five equal counts: the scatter and the error of the mean are those of an interval."""
     expected, _, _ = list_expected(reference_points(MINI, COUNTS), MINI)
@@ -167,8 +164,6 @@ def test_ten_percent_are_seen_where_the_design_says_so() -> None:
     assert share_of_verdicts("early", scatter=0.05, later=-0.1, curves=True) > 0.75
     assert share_of_verdicts("late", scatter=0.05, later=0.1, curves=True) > 0.75
 
-
-# Crossings --------------------------------------------------------------------------------------
 
 HIGH, LOW = QualityTarget("accuracy", "higher", 0.8), QualityTarget("loss", "lower", 1.0)
 TWO_TARGETS = replace(MINI, quality=(HIGH, LOW))

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.compliance.score import mlcommons
 from cepheid.rules import rounds
 from cepheid.rules.definition import Runs
@@ -21,6 +19,7 @@ from cepheid.rules.errors import UserError
 from cepheid.tools import check_compliance
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
+from tests.compliance.judging import judge_as_mlperf
 
 RUNS = Runs(5, 1, 1)
 ROUND = rounds.load("mlperf-training-4.0")
@@ -98,16 +97,13 @@ def test_the_hull_is_convex_and_no_point_lies_below_it(means: list[int]) -> None
     assert {point.batch_size for point in kept} <= sizes
 
 
-def test_the_hull_is_shown_where_it_differs() -> None:
+def test_runs_that_missed_are_dropped_and_another_hull_is_shown() -> None:
     reference = {100 * k: [float(mean)] * 10 for k, mean in enumerate((10, 18, 26.5, 20), 1)}
     found = mlcommons.compare([20.0] * 5, 200, reference, RUNS)
     assert found.by_hull
     assert found.by_hull.point != found.point
     same = mlcommons.compare([20.0] * 5, 200, {100: [10.0] * 10, 200: [20.0] * 10}, RUNS)
     assert same.by_hull is None
-
-
-def test_a_run_that_did_not_converge_is_dropped() -> None:
     reference = {2048: [34.0, 35, 36, 35, 34, 36, 35, 35, 34, 36]}
     found = mlcommons.compare([35, math.inf, 34, 36, 33], 2048, reference, RUNS)
     assert (found.verdict, found.mean) == ("pass", 35)
@@ -129,8 +125,7 @@ def test_a_result_that_converges_too_early_is_told(
 ) -> None:
     submit_resnet(tmp_path, epochs, size)
     for as_published, severity in ((False, "error"), (True, "warning")):
-        judged_in = rounds.load(ROUND.name, as_published)
-        found = judge([package.read(tmp_path, ROUND.layout)], judged_in).findings
+        found = judge_as_mlperf(tmp_path, ROUND.name, as_published).findings
         of_rule = [finding for finding in found if finding.rule == "M3"]
         assert {finding.code for finding in of_rule} == codes
         assert all(finding.severity == severity for finding in of_rule)
@@ -140,7 +135,7 @@ def test_a_note_tells_of_another_hull(tmp_path: Path, monkeypatch: pytest.Monkey
     reference = {100 * k: [float(mean)] * 10 for k, mean in enumerate((30, 38, 46.5, 40), 1)}
     monkeypatch.setattr(type(ROUND.rule_set), "read_reference_runs", lambda *_: reference)
     submit_resnet(tmp_path, 36, 200)
-    found = judge([package.read(tmp_path, ROUND.layout)], ROUND).findings
+    found = judge_as_mlperf(tmp_path, ROUND.name).findings
     told = [(f.code, f.severity) for f in found if f.rule == "M3"]
     assert told == [("M3.hull", "note"), ("M3.too_fast", "error")]
 
@@ -153,7 +148,7 @@ def test_a_note_tells_of_another_hull(tmp_path: Path, monkeypatch: pytest.Monkey
 )  # fmt: skip
 def test_the_factor_of_a_score_is_read(text: str, factor: float | None, tmp_path: Path) -> None:
     (submit_resnet(tmp_path, 35) / "scaling.json").write_text(text)
-    judgement = judge([package.read(tmp_path, ROUND.layout)], ROUND)
+    judgement = judge_as_mlperf(tmp_path, ROUND.name)
     assert judgement.results[0].summary.scaling == (factor or 1.0)
     assert [f.code for f in judgement.findings] == ([] if factor else ["M2.scaling"])
 
@@ -167,7 +162,7 @@ def test_the_factor_of_a_score_is_written_on_request(tmp_path: Path) -> None:
         assert (folder / "scaling.json").exists() != is_written  # nothing changes unasked
         assert check_compliance.main([*call, "--write-scaling"]) == 0
         assert (folder / "scaling.json").exists() == is_written
-        (found,) = judge([package.read(tmp_path, ROUND.layout)], ROUND).results
+        (found,) = judge_as_mlperf(tmp_path, ROUND.name).results
         assert found.of_mlcommons
         assert found.summary.scaling == found.of_mlcommons.factor
     with pytest.raises(UserError, match="--write-scaling is for rounds of MLPerf"):

@@ -13,7 +13,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf import rule_files
 from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
 from cepheid.tools import build_leaderboard, check_compliance, summarize_results
-from tests.compliance.asserting import Printed, assert_refused, require
+from tests.compliance.asserting import Printed, assert_refused, call_tool, require
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, mllog_lines, resnet_40
 
@@ -133,7 +133,7 @@ def test_a_coming_round_has_a_table_and_a_site(
     assert command.main([*call, "--rules", str(tmp_path / "logging")]) == 0
 
 
-def test_a_coming_round_is_of_a_checkout(checkout: Path, tmp_path: Path, capsys: Printed) -> None:
+def test_a_coming_round_is_of_a_checkout(checkout: Path, tmp_path: Path) -> None:
     (checkout / "common.yaml").write_text(
         "- KEY:\n    NAME: seed\n    REQ: EXACTLY_ONE\n    CHECK: \" v['value'] > 5 \"\n"
     )
@@ -143,18 +143,16 @@ def test_a_coming_round_is_of_a_checkout(checkout: Path, tmp_path: Path, capsys:
         '"value": 3, "metadata": {"file": "a", "lineno": 1}}\n'
     )
     call = [str(log), "--round", "mlperf-training-9.0", "--rules", str(tmp_path / "logging")]
-    assert check_compliance.main(call) == 1
-    said = capsys.readouterr().out
+    said = call_tool(check_compliance.main, call, 1)
     assert "result_0.txt:1: M1.value seed is not as the round requires" in said
     assert "expected above 5 (training_9.0.0/common.yaml), got 3" in said
 
 
-def test_a_folder_without_rules_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rules_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert_refused("expected a checkout of", find_rule_sets)
-
-
-def test_without_the_package_a_round_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_files, "_find_rule_sets", lambda checkout: {})
     rounds.load.cache_clear()
     with pytest.raises(UserError, match=r"mlperf-training-5\.1: mlperf_logging is not installed"):

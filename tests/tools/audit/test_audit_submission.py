@@ -20,7 +20,7 @@ from cepheid.tools import audit_submission, new_submission
 from cepheid.tools.audit import comparison, rerun
 from cepheid.tools.audit.choice import choose_run
 from cepheid.tools.audit.comparison import Verdict
-from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says
+from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
 from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
 from tests.tools.audit.test_containment import needs_bwrap
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
@@ -163,12 +163,11 @@ def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     assert_refused("contains several results", audit_submission.main, [str(tmp_path / "acme")])
 
 
-def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path, capsys: Printed) -> None:
+def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
     records = put(run_records(MINI, 4, blocks=BLOCKS), "train_samples", value=7)
     write_log(folder / "result_4.txt", records)
-    assert audit_submission.main([str(folder / "result_1.txt")]) == 1
-    printed = capsys.readouterr().out
+    printed = call_tool(audit_submission.main, [str(folder / "result_1.txt")], 1)
     assert_says(printed, "result_4.txt", "not repeated: the checker rejects this result, 1 errors")
 
 
@@ -246,7 +245,7 @@ def write_foreign(root: Path, program: str = PROGRAM) -> Path:
 
 
 @needs_bwrap
-def test_foreign_code_runs_if_asked(tmp_path: Path, capsys: Printed, monkeypatch: Patch) -> None:
+def test_foreign_code_runs_if_asked(tmp_path: Path, monkeypatch: Patch) -> None:
     folder = write_foreign(tmp_path / "acme")
     (tmp_path / "data").mkdir()
     monkeypatch.setattr(rerun, "_prepare", lambda choice, data: data)
@@ -257,8 +256,7 @@ def test_foreign_code_runs_if_asked(tmp_path: Path, capsys: Printed, monkeypatch
     out, report = tmp_path / "out", tmp_path / "audit.json"
     out.mkdir()
     line = [str(folder), *data, "--run-submitted-code", "--output", str(out), "--json", str(report)]
-    assert audit_submission.main([*line, "--seed", "3"]) == 0
-    printed = capsys.readouterr().out
+    printed = call_tool(audit_submission.main, [*line, "--seed", "3"])
     assert f"run {RUN_3}: drawn with --seed 3, among 5 that converged" in printed
     assert (out / "made").read_text() == f"making {RUN_3}\n"
     assert "it could print a" in printed
@@ -269,8 +267,7 @@ def test_foreign_code_runs_if_asked(tmp_path: Path, capsys: Printed, monkeypatch
     # A log that differs, repeated elsewhere:
     other = write_log(tmp_path / "other.txt", run_records(MINI, blocks=14))
     line = [str(folder / "result_0.txt"), *data, "--against", str(other)]
-    assert audit_submission.main(line) == 1
-    assert "differs: evaluations: 11 in the log, 14 in" in capsys.readouterr().out
+    assert "differs: evaluations: 11 in the log, 14 in" in call_tool(audit_submission.main, line, 1)
 
 
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:

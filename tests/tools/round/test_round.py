@@ -147,9 +147,6 @@ def hides(folder: Path, names: tuple[str, ...]) -> list[str]:
     ]
 
 
-# A round without a day ----------------------------------------------------------------------------
-
-
 SENTENCE = "v1.0 has no date yet: until the organisers announce the day D (S10)"
 ROUND = rounds.load("v1.0")
 UNDECIDED = replace(ROUND, due=None)

@@ -1,14 +1,18 @@
-"""The live check of a growing run log: its messages, and its share of the run's time."""
+"""What a run tells while it goes on: plain lines for who waits, and what a live check finds."""
 
+import io
+import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge import follow
 from cepheid.compliance.read.log.runlog import PARTIAL
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
+from cepheid.tools.console.terminal import RunDisplay, show_count
 from cepheid.tools.run import live_check
 from cepheid.tools.run.live_check import LiveCheck, SessionTerminal, judge_finished
 from tests.compliance.asserting import Patch, Printed
@@ -146,3 +150,51 @@ def test_a_finished_trial_is_fine_if_it_is_finite(lost: str, is_fine: bool, tmp_
     log.write_text("".join(line for at, line in enumerate(lines) if at != last))
     terminal = SessionTerminal(is_first=True, quiet=False, is_trial=True)
     assert terminal.judge_finished(folder) == is_fine
+
+
+pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-logging")
+
+
+def test_a_line_for_every_evaluation() -> None:
+    output = io.StringIO()
+    with RunDisplay(MINI, Console(file=output, width=200)) as display:
+        display(Progress(Stage.INITIALISING))
+        for samples in range(32, 3200, 32):
+            display(Progress(Stage.TRAINING, samples))
+        good = {"e_rmse": 0.0, "nll": 9.0, "coverage_68": 0.7, "coverage_95": 0.9}
+        display(Progress(Stage.EVALUATED, 3200, good))
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 2
+    assert "3,200 samples" in lines[1]
+    assert "e_rmse 0.0000 (reached)" in lines[1]
+    assert f"target {MINI.quality[1].target:g}" in lines[1]
+    assert "\x1b" not in output.getvalue()
+
+
+def test_counted_work_says_what_and_how_long_and_nothing_where_there_is_none() -> None:
+    output = io.StringIO()
+    with show_count("preparing data", "samples", Console(file=output)):
+        pass
+    assert output.getvalue() == ""
+    with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:
+        for done in range(0, 1001, 250):
+            on_progress(done, 1000)
+    assert output.getvalue().splitlines() == [
+        "preparing data: 1,000 samples",
+        "preparing data: done in 0 s",
+    ]
+
+
+def test_counted_work_says_how_long_it_takes_as_measured_on_the_first(monkeypatch: Patch) -> None:
+    output, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:
+        for done in (1_000, *range(2_000, 41_000, 1_000)):  # the first were there already
+            on_progress(done, 40_000)
+            now[0] += 4
+    lines = output.getvalue().splitlines()
+    assert lines[1:3] == [
+        "preparing data: about 2 min left at 250.0 samples/s, as measured on the first 3,000",
+        "preparing data: about 2 min left at 250.0 samples/s, as measured on the first 6,000",
+    ]
+    assert len(lines) < 8

@@ -276,10 +276,18 @@ def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
     assert found <= {"T19.copied_quality", "T19.near"}  # within a result, and a warning
 
 
-def test_a_folder_that_is_given_twice_is_not_a_copy(tmp_path: Path) -> None:
+def test_a_folder_given_twice_is_no_copy_but_one_of_a_former_round_is(tmp_path: Path) -> None:
     write(tmp_path, MINI, BOX, make_runs(MINI))
     twice = judge([package.read(tmp_path), package.read(tmp_path / "acme")], ROUND).findings
     assert [finding for finding in twice if finding.rule == "T19"] == []
+    # The submissions of the old round lie in a folder of their own, given beside the new one.
+    old, new, runs = tmp_path / "old/submissions", tmp_path / "submissions", make_runs(MINI)
+    write(old, MINI, BOX, runs)
+    copied = vary(json.loads(json.dumps(runs)), 1e-6, ms=3)
+    write(new, MINI, RIVAL, pose_as(copied, MINI, RIVAL))
+    found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
+    assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
+    assert len(found) == 2 * len(runs)
 
 
 OURS, THEIRS = Path("acme/results/box"), Path("rival/results/box")
@@ -359,14 +367,3 @@ def test_a_folder_that_is_copied_as_it_is(copies: int, tmp_path: Path) -> None:
     found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == "acme")
     assert found == {"acme": "scored", **{f"aaa{number}": "rejected" for number in range(copies)}}
     assert judge_runs(root)["acme"] == "disputed"
-
-
-def test_a_copy_of_a_result_of_a_former_round(tmp_path: Path) -> None:
-    """The submissions of the old round lie in a folder of their own, given beside the new one."""
-    old, new, runs = tmp_path / "old/submissions", tmp_path / "submissions", make_runs(MINI)
-    write(old, MINI, BOX, runs)
-    copied = vary(json.loads(json.dumps(runs)), 1e-6, ms=3)
-    write(new, MINI, RIVAL, pose_as(copied, MINI, RIVAL))
-    found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
-    assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
-    assert len(found) == 2 * len(runs)

@@ -128,7 +128,7 @@ def test_published_runs_are_no_mixtures() -> None:
         assert list(near.find_close(steps, [folders.index(path) for path in folders], scale)) == []
 
 
-def test_few_runs_or_directions_tell_nothing() -> None:
+def test_few_runs_tell_nothing_and_limits_follow_from_evidence() -> None:
     scale = load("galaxy_shape", "mini")
     steps = measure(simulate("galaxy_shape", "mini", 4, random.Random(1)), scale)
     middle = tuple((a + b) / 2 for a, b in zip(steps[0], steps[1], strict=True))
@@ -137,9 +137,6 @@ def test_few_runs_or_directions_tell_nothing() -> None:
     line = Scale(scale.spreads, scale.volumes[:1])
     assert list(mixed.find_mixtures([steps[0], steps[1], middle], line)) == []
     assert list(mixed.find_mixtures([steps[0]] * 4, scale)) == []  # copies, and no mixtures
-
-
-def test_limits_follow_from_evidence_and_from_what_is_compared() -> None:
     scale = load("galaxy_shape", "mini")
     wider = Scale(scale.spreads, tuple(volume + 2 for volume in scale.volumes))
     assert mixed.find_radius(scale, 10**4, 20) < mixed.find_radius(wider, 10**4, 20)

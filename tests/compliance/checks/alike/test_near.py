@@ -60,8 +60,15 @@ def load(name: str, scale: str) -> Scale:
     return require(near.load_scale(name, scale))
 
 
-def test_there_is_evidence_to_measure_by() -> None:
+def test_few_evaluations_tell_nothing_and_there_are_enough() -> None:
     assert ("galaxy_shape", "mini") in SCALES
+    scale = load("galaxy_shape", "mini")
+    (course, *_) = read_courses("galaxy_shape", "mini")
+    assert scale.measure(course[: near.EVALUATIONS]) is not None
+    assert scale.measure(course[: near.EVALUATIONS - 1]) is None
+    assert near.make_scale([course] * (near.SEEDS_MIN - 1)) is None
+    assert near.make_scale([course] * near.SEEDS_MIN) is None  # seeds that do not differ
+    assert scale.measure([{}, *course[1:]]) is None
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALES)
@@ -129,16 +136,6 @@ def test_a_changed_copy_is_found(name: str, is_own: bool) -> None:
     (close,) = {close.others for close in found}
     parents = {"three": (0, 1, 2), "four": (0, 1, 2, 3)}.get(name.split()[-1], (1, 2))
     assert close == (parents if "mean" in name else (2,))
-
-
-def test_few_evaluations_tell_nothing() -> None:
-    scale = load("galaxy_shape", "mini")
-    (course, *_) = read_courses("galaxy_shape", "mini")
-    assert scale.measure(course[: near.EVALUATIONS]) is not None
-    assert scale.measure(course[: near.EVALUATIONS - 1]) is None
-    assert near.make_scale([course] * (near.SEEDS_MIN - 1)) is None
-    assert near.make_scale([course] * near.SEEDS_MIN) is None  # seeds that do not differ
-    assert scale.measure([{}, *course[1:]]) is None
 
 
 def test_new_evidence_moves_the_limits() -> None:

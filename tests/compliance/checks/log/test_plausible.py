@@ -7,28 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.checks import Place
 from cepheid.compliance.checks.log import plausible
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
-from cepheid.rules import definition, evidence, rounds
+from cepheid.rules import definition, evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Evidence
 from cepheid.rules.host import ROOT
 from tests.compliance.asserting import Patch
-from tests.compliance.builder import Record, edit, put_metadata, run_records, write_log
+from tests.compliance.builder import Record, edit, put_metadata, run_records
+from tests.compliance.judging import check_records, place_of
 
-ROUND = rounds.load("v1.0")
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
 CODES = {"T9.below_noise", "T9.loss_beside", "T9.record", "T9.train_loss", "T9.computed_loss"}
 
 
 def find(records: Sequence[Record], judged_by: Definition, folder: Path) -> list[Finding]:
     division = next(r["value"] for r in records if r["key"] == "submission_division")
-    place = Place("v1.0", "acme", "box", judged_by.name, judged_by.scale, division, in_result=True)
-    return check_log(runlog.read(write_log(folder / "result_0.txt", records)), place, ROUND)
+    return check_records(records, folder, place_of(judged_by, division))
 
 
 def measure(records: list[Record], nth: int, **metrics: float) -> list[Record]:
