@@ -314,6 +314,13 @@ def write_log(path: Path, records: Sequence[Record]) -> Path:
     return path
 
 
+def name_task(records: Sequence[Record], digest: str) -> list[Record]:
+    """Return the records of a run that also names the digest of the submitter's code."""
+    at = line_number(records, "code_digest")
+    named = {**records[at - 1], "key": "task_digest", "value": digest}
+    return [*records[:at], named, *records[at:]]
+
+
 def write_result(
     root: Path,
     definition: Definition,

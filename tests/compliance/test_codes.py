@@ -106,10 +106,8 @@ def cases_of(argument: ast.expr | None, tree: ast.AST) -> set[str]:
         values = [node.value for node in assigned if ast.unparse(node.targets[0]) == argument.id]
         return {text for value in values for text in constants_in(value)}
     if ast.unparse(argument) == "problem.case":  # T1's, from the tables of what damages a log
-        of_form = {
-            case for name, code in load_codes().items() if "T1." in name for case in code.cases
-        }
-        return of_form & set(strings(ROOT / "compliance" / "read" / "log" / "damage.py"))
+        found = {case for key, code in load_codes().items() if "T1." in key for case in code.cases}
+        return found & set(strings(ROOT / "compliance" / "read" / "log" / "damage.py"))
     assert isinstance(argument, ast.IfExp)
     return {*constants_in(argument.body), *constants_in(argument.orelse)}
 

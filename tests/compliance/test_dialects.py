@@ -3,7 +3,6 @@
 import json
 import re
 import string
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,27 +50,16 @@ def test_a_v06_log_is_read_as_any_other(tmp_path: Path) -> None:
     assert [event.value for event in run.evaluations] == [20.1, 24.3]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda lines: [*lines, lines[-2].replace('"epoch_num": 2', '"epoch_num": 9')], 2),
-        (lambda lines: [_count_from_zero(line) for line in lines], 2),
-    ],
-    ids=["an evaluation after run_stop", "epochs that begin with 0"],
-)
-def test_the_epochs_are_those_at_run_stop(
-    change: Callable[[list[str]], list[str]], expected: int, tmp_path: Path
-) -> None:
-    lines = list(LINES)
-    while "run_stop" not in lines[-1]:
-        lines.pop()
-    evaluation = next(line for line in reversed(lines) if "eval_accuracy" in line)
-    changed = change([*lines[:-1], evaluation, lines[-1]])
-    assert read("\n".join(changed).encode(), tmp_path).progress == (expected, False)
-
-
-def _count_from_zero(line: str) -> str:
-    return re.sub(r'"epoch_num": (\d)', lambda found: f'"epoch_num": {int(found[1]) - 1}', line)
+def test_the_epochs_are_those_at_run_stop(tmp_path: Path) -> None:
+    for change in [
+        lambda lines: [*lines, lines[-2].replace('"epoch_num": 2', '"epoch_num": 9')],
+        lambda lines: [re.sub(r'(?<="epoch_num": )[12]', lambda n: str(int(n[0]) - 1), line)
+                       for line in lines],
+    ]:  # fmt: skip
+        stop = next(number for number, line in enumerate(LINES) if "run_stop" in line)
+        evaluation = next(line for line in reversed(LINES[:stop]) if "eval_accuracy" in line)
+        changed = change([*LINES[:stop], evaluation, LINES[stop]])
+        assert read("\n".join(changed).encode(), tmp_path).progress == (2, False)
 
 
 @ANY_TIME
@@ -151,9 +139,8 @@ def test_bytes_and_contents_of_others_do_no_harm(tmp_path: Path) -> None:
     assert [(event.key, event.time_ms) for event in run.events] == [("mine", 2500)]
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
+def test_broken_lines_are_problems_and_no_exceptions(tmp_path: Path) -> None:
+    for line, kind in [
         (":::MLL 1.2.3 a: {}", "fields"),
         (":::MLL 1.0 a: 5", "json"),
         (":::MLL 1.0 a: {", "json"),
@@ -173,16 +160,11 @@ def test_bytes_and_contents_of_others_do_no_harm(tmp_path: Path) -> None:
         (":::MLL " * 100_000, "json"),
         (":::MLL 1.0 a: {}" * 5_000, "fields"),
         (":::MLL " + "9" * 900_000 + " a: {}", "json"),
-    ],
-)
-def test_broken_lines_are_problems_and_no_exceptions(line: str, kind: str, tmp_path: Path) -> None:
-    run = read(f"{line}\n".encode(), tmp_path)
-    assert kind in {problem.kind for problem in run.problems}
-    assert all(problem.line in (1, None) for problem in run.problems)
-    assert len(run.problems) <= 2 * records.PROBLEMS_MAX + 1
-
-
-ROUND_05 = rounds.load("mlperf-training-0.5")
+    ]:
+        run = read(f"{line}\n".encode(), tmp_path)
+        assert kind in {problem.kind for problem in run.problems}
+        assert all(problem.line in (1, None) for problem in run.problems)
+        assert len(run.problems) <= 2 * records.PROBLEMS_MAX + 1
 
 
 def line(key: str, seconds: float, value: object = None) -> str:
@@ -211,21 +193,19 @@ def read_05(lines: list[str], tmp_path: Path) -> RunLog:
     return runlog.read(path)
 
 
-@pytest.mark.parametrize(
-    ("stop", "status"),
-    [({"success": True}, "success"), ({"success": "true"}, "success"), (None, "success"),
-     ({"success": False}, "aborted"), ({"success": []}, "success")],
-)  # fmt: skip
-def test_a_log_is_read(stop: object, status: str, tmp_path: Path) -> None:
-    run = read_05(make_log(stop=stop), tmp_path)
-    assert run.problems == ()
-    assert run.dialects == {"mlp": 2}
-    assert run.text("submission_benchmark") == "gnmt"
-    assert run.value("opt_learning_rate") == 0.1
-    assert (run.status, run.seconds) == (status, 60)
-    assert [(event.line, event.value) for event in run.evaluations] == [(6, 20.0), (7, 21.9)]
-    if status == "success":
-        assert run.progress == (2, False)
+def test_a_log_is_read(tmp_path: Path) -> None:
+    for stop, status in (({"success": True}, "success"), ({"success": "true"}, "success"),
+                         (None, "success"), ({"success": False}, "aborted"),
+                         ({"success": []}, "success")):  # fmt: skip
+        run = read_05(make_log(stop=stop), tmp_path)
+        assert run.problems == ()
+        assert run.dialects == {"mlp": 2}
+        assert run.text("submission_benchmark") == "gnmt"
+        assert run.value("opt_learning_rate") == 0.1
+        assert (run.status, run.seconds) == (status, 60)
+        assert [(event.line, event.value) for event in run.evaluations] == [(6, 20.0), (7, 21.9)]
+        if status == "success":
+            assert run.progress == (2, False)
 
 
 def test_without_its_word_a_run_has_converged_at_its_target_alone(tmp_path: Path) -> None:
@@ -248,7 +228,7 @@ def test_a_result_is_scored_and_not_judged(tmp_path: Path) -> None:
     for number in range(10):
         log = folder / f"result_{number}.txt"
         log.write_text("\n".join(make_log(number + 1)), encoding="utf-8")
-    judgement = judge_as_mlperf(tmp_path, ROUND_05.name)
+    judgement = judge_as_mlperf(tmp_path, rounds.load("mlperf-training-0.5").name)
     assert not any(finding.is_error for finding in judgement.findings)
     (result,) = judgement.results
     assert result.benchmark is not None

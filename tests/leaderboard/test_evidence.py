@@ -59,7 +59,11 @@ def test_a_site_moves_with_its_logs_and_comes_again(star_shape: Definition, tmp_
             shutil.copyfile(path, copy)
             os.utime(copy, (0, 0))
     build_leaderboard.main(asked)
-    assert _read_files(Path("site")) == _read_files(moved)
+    first, second = (
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (moved, Path("site"))
+    )
+    assert first == second
 
 
 def test_links_beside_the_site_break_when_it_moves(star_shape: Definition, tmp_path: Path) -> None:
@@ -68,12 +72,6 @@ def test_links_beside_the_site_break_when_it_moves(star_shape: Definition, tmp_p
     build_leaderboard.main(["out", "--output", "site"])
     shutil.copytree("site", tmp_path / "away")
     assert len(find_broken_links(tmp_path / "away")) >= 2 * 5
-
-
-def _read_files(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
 
 
 def test_a_copy_is_the_log(star_shape: Definition) -> None:

@@ -19,7 +19,6 @@ PAGES = (
     "index.html", "history.html", FILES, CODE, ROUND, "benchmarks/star_shape-mini.html",
     "results/acme/box0/star_shape-mini-closed.html", "compare.html",
 )  # fmt: skip
-SIZES = ((360, 740), (1280, 900))
 SYSTEMS = 5
 ROWS = 2  # at once, instead of the number that site.js has
 
@@ -79,7 +78,7 @@ def count_rows(visitor: Visitor) -> int:
 def test_pages_fit_and_nothing_complains(visitor: Visitor) -> None:
     for name in PAGES:
         page = visitor.open(name)
-        for width, height in SIZES:
+        for width, height in ((360, 740), (1280, 900)):
             page.set_viewport_size({"width": width, "height": height})
             assert visitor.excess_pixels <= 0, (name, width)
 

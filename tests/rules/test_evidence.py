@@ -1,7 +1,6 @@
 """Evidence and reference convergence points: what they must hold before they are believed."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tests.compliance.builder import reference_points
 MINI = definition.load("galaxy_shape", "mini")
 GOOD = {"e_rmse": 0.0, "nll": -99.0}
 POOR = {"e_rmse": 1.0, "nll": 99.0}
-HALF = {"e_rmse": 0.0, "nll": 99.0}
 LAST = MINI.timing.max_samples
 
 
@@ -26,7 +24,7 @@ def correct(seed: int) -> Curve:
 
 
 def broken(variant: str, last: int = LAST) -> Curve:
-    return Curve(variant, 1, 1.0, ((100, HALF), (last, POOR)))
+    return Curve(variant, 1, 1.0, ((100, {"e_rmse": 0.0, "nll": 99.0}), (last, POOR)))
 
 
 BROKEN = (replace(broken("shuffled", 200), is_finite=False), broken("shuffled"), broken("frozen"))
@@ -49,9 +47,8 @@ def test_sound_evidence_and_points_have_no_problem() -> None:
     assert rcp.find_problems(inverted, MINI) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
+def test_what_is_wrong_is_said() -> None:
+    for change, problem in [
         (lambda e: replace(e, definition_digest="x"), "measured for another definition"),
         (lambda e: replace(e, curves=e.curves[1:]), "9 seeds of the correct model"),
         (lambda e: replace(e, curves=(Curve("correct", 0, 1.0, ((9, POOR),)), *e.curves[1:])),
@@ -60,11 +57,9 @@ def test_sound_evidence_and_points_have_no_problem() -> None:
         (lambda e: add(e, Curve("frozen", 2, 1.0, ((100, GOOD), (LAST, POOR)))),
          "the broken variant frozen reaches the targets"),
         (lambda e: add(e, broken("frozen", LAST - 1)), "frozen was not run to the full budget"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: str) -> None:
-    (found,) = problems(change(SOUND))
-    assert problem in found
+    ]:  # fmt: skip
+        (found,) = problems(change(SOUND))
+        assert problem in found
 
 
 @pytest.fixture
@@ -112,9 +107,7 @@ def test_points_are_saved_in_order_and_machines_named_once(folder: Path) -> None
 @pytest.mark.usefixtures("folder")
 def test_a_run_keeps_on_what_it_was_measured() -> None:
     machines = [{"device": "cpu"}, {"device": "cuda"}, {"device": "cpu"}]
-    curves = tuple(
-        replace(correct(seed), measured=machine) for seed, machine in enumerate(machines)
-    )
+    curves = tuple(replace(correct(seed), measured=each) for seed, each in enumerate(machines))
     evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, curves))
     assert len(evidence.read_file(MINI.name, evidence.FILE)["mini"]["measured"]) == 2
     assert evidence.load(MINI) == Evidence(MINI.digest, curves)
@@ -126,9 +119,8 @@ def add_point(**changes: Any) -> ReferencePoints:
     return replace(POINTS, points=(*POINTS.points, other))
 
 
-@pytest.mark.parametrize(
-    ("points", "problem"),
-    [
+def test_what_is_wrong_with_points_is_said() -> None:
+    for points, problem in [
         (replace(POINTS, definition_digest="f" * 64), "measured for another version"),
         (replace(POINTS, points=POINTS.points[1:]), "2 of 3 batch sizes"),
         (add_point(), "64 is there 2 times"),
@@ -145,16 +137,13 @@ def add_point(**changes: Any) -> ReferencePoints:
             reference_points(MINI, {**SAMPLES, 128: [27_008] * 5 + [None]}),
             "batch size 128: seed 6 missed the targets",
         ),
-    ],
-)
-def test_what_is_wrong_with_points_is_said(points: ReferencePoints, problem: str) -> None:
-    (found,) = rcp.find_problems(points, MINI)
-    assert problem in found
+    ]:
+        (found,) = rcp.find_problems(points, MINI)
+        assert problem in found
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
+def test_a_broken_file_is_refused_with_the_place(folder: Path) -> None:
+    for change, problem in [
         (lambda d: d["mini"].pop("definition_digest"), "mini: 'definition_digest' is a required"),
         (lambda d: d.update(huge={}), "'huge'"),
         (lambda d: d["mini"]["points"][0]["hyperparameters"].clear(), "mini.points.0"),
@@ -163,16 +152,12 @@ def test_what_is_wrong_with_points_is_said(points: ReferencePoints, problem: str
             "mini.points.0.runs.1.samples_to_target",
         ),
         (lambda d: d["mini"]["points"][0]["runs"][1].update(note="x"), "'note' was unexpected"),
-    ],
-)
-def test_a_broken_file_is_refused_with_the_place(
-    change: Callable[[dict[str, Any]], object], problem: str, folder: Path
-) -> None:
-    rcp.save("galaxy_shape", "mini", POINTS)
-    document = json.loads((folder / "rcp.json").read_text())
-    change(document)
-    for text, said in ((json.dumps(document), problem), ("{", ""), ("[]", "")):
-        (folder / "rcp.json").write_text(text)
-        with pytest.raises(UserError, match=r"rcp\.json") as error:
-            rcp.load("galaxy_shape", "mini")
-        assert said in str(error.value)
+    ]:
+        rcp.save("galaxy_shape", "mini", POINTS)
+        document = json.loads((folder / "rcp.json").read_text())
+        change(document)
+        for text, said in ((json.dumps(document), problem), ("{", ""), ("[]", "")):
+            (folder / "rcp.json").write_text(text)
+            with pytest.raises(UserError, match=r"rcp\.json") as error:
+                rcp.load("galaxy_shape", "mini")
+            assert said in str(error.value)

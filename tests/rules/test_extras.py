@@ -13,8 +13,6 @@ from cepheid.rules import definition, extras
 from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 
-PAGES = ("docs/commands.md", "docs/tutorial.md")
-
 
 def find_modules(folder: Path) -> set[str]:
     found: set[str] = set()
@@ -43,7 +41,7 @@ def find_packages(folders: set[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", definition.names())
-def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: str) -> None:
+def test_a_definition_names_the_extras_that_it_imports_and_commands_list_them(name: str) -> None:
     chosen = definition.load(name, "mini")
     scales = [definition.load(name, scale) for scale in definition.scales(name)]
     folders = {ROOT / "reference/data" / each.data["generator"] for each in scales}
@@ -55,6 +53,10 @@ def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: st
         other = {"torch": "keras", "keras": "torch"}[framework]
         missing = (packages & set(extras.EXTRA_OF)) - brought - find_brought([other])
         assert not missing, f"{name} imports {missing}, which none of its extras brings"
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| .*`{name}`.*$", text, re.MULTILINE)
+    listed = ",".join(extras.list_extras(definition.load(name, "mini").extras))
+    assert f"`{listed}`" in row
 
 
 def find_brought(names: Iterable[str]) -> set[str]:
@@ -80,14 +82,6 @@ def test_packages_have_an_extra_and_extras_their_packages() -> None:
             assert names.get(package, package).replace("_", "-").lower() in listed, extra
 
 
-@pytest.mark.parametrize("name", definition.names())
-def test_the_commands_list_the_extras_of_each_benchmark(name: str) -> None:
-    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\| .*`{name}`.*$", text, re.MULTILINE)
-    listed = ",".join(extras.list_extras(definition.load(name, "mini").extras))
-    assert f"`{listed}`" in row
-
-
 def test_the_tutorial_lists_the_extras_of_each_dataset() -> None:
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8").replace("\n", " ")
     for name in ("resnet50", "transformer", "kfac"):
@@ -103,7 +97,7 @@ def test_a_missing_package_names_the_command() -> None:
     said = extras.explain_missing("filelock", "galsim", "x", among=("keras", "galsim"))
     assert said.startswith("filelock, galsim and x are not installed; they come with the extras ")
     assert said.endswith("'.[keras,galsim]'")
-    for page in PAGES:
+    for page in ("docs/commands.md", "docs/tutorial.md"):
         for command in re.findall(r"pip install .*\[.*$", (ROOT / page).read_text(), re.MULTILINE):
             named = re.search(r"\[(.*)\]", command)
             assert named

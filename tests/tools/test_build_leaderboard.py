@@ -179,7 +179,7 @@ def test_the_file_runs_in_a_checkout_that_is_not_installed(tmp_path: Path) -> No
     (tmp_path / "submissions").mkdir()
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "summarize_results.py"), "submissions"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, env={},
+        cwd=tmp_path, capture_output=True, text=True, env={},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("cepheid: submissions: no run logs here")

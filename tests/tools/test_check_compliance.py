@@ -75,13 +75,13 @@ def test_as_a_program(tmp_path: Path) -> None:
     """The exit codes of the process, and no traceback for a user's mistake."""
     command = [sys.executable, "-m", "cepheid.tools.check_compliance"]
     missing = subprocess.run(
-        [*command, str(tmp_path / "no")], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, str(tmp_path / "no")], cwd=ROOT, capture_output=True, text=True
     )
     assert missing.returncode == 2
     assert missing.stderr.count("\n") == 1
     (tmp_path / "result_0.txt").write_bytes(b":::MLLOG {\x1b[31m\n")
     broken = subprocess.run(
-        [*command, str(tmp_path)], cwd=ROOT, capture_output=True, check=False,
+        [*command, str(tmp_path)], cwd=ROOT, capture_output=True,
         env={"PATH": "", "LC_ALL": "C", "PYTHONUTF8": "0"},
     )  # fmt: skip
     assert broken.returncode == 1
@@ -95,7 +95,7 @@ def test_as_a_file_of_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
     (tmp_path / "rules.py").write_text("raise SystemExit('not ours')")
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "check_compliance.py"), str(log)],
-        cwd=tmp_path, capture_output=True, text=True, check=False, env={},
+        cwd=tmp_path, capture_output=True, text=True, env={},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "pass: 1 log, 0 errors\n", "")
 

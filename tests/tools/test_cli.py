@@ -90,9 +90,7 @@ def list_options() -> set[str]:
 
 def test_keys_and_options_are_those_that_the_plan_lists() -> None:
     plan = tomllib.loads((ROOT / "tests/house.toml").read_text(encoding="utf-8"))["settings"]
-    chosen = [
-        definition.load(n, scale) for n in definition.names() for scale in definition.scales(n)
-    ]
+    chosen = [definition.load(n, s) for n in definition.names() for s in definition.scales(n)]
     rules = [rule for each in chosen for rule in each.hyperparameters.values()]
     keys = {rule.name for rule in rules if not (rule.is_constant and rule.open == rule.closed)}
     keys |= {key for each in chosen for key in (*list_choices(each, "torch"), *each.variants)}
@@ -107,7 +105,7 @@ def test_a_reader_may_stop_early() -> None:
     ended = subprocess.run(
         f"{sys.executable} -m cepheid.tools.cli run --list | head -c 1",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        shell=True, capture_output=True, text=True, timeout=60, check=False,
+        shell=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ended.stderr == ""
 
@@ -160,9 +158,8 @@ def test_the_last_lines_say_what_the_number_means() -> None:
     assert ending.describe_end(chosen, ROOT / "docs", folder, 6) == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_wrong_option_is_one_line(capsys: Printed) -> None:
+    for line, said in [
         (["run", "--divison", "open"], 'unrecognized arguments: --divison; did you mean "--div'),
         (["check", "--fromat=json"], 'did you mean "--format"'),
         (["summary", "--format"], "argument --format: expected one argument"),
@@ -188,16 +185,14 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["measure", "sweep", "--epoks", "1"], 'did you mean "--epochs"?'),
         (["run", "--dryrun"], 'did you mean "--dry-run"?'),
         (["data", "x", "--exprt", "fits"], 'did you mean "--export"?'),
-    ],
-)
-def test_a_wrong_option_is_one_line(line: list[str], said: str, capsys: Printed) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(line)
-    printed = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert said in printed
-    assert printed.count("\n") == 1
-    assert f"(all: `cepheid {line[0]} " in printed
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(line)
+        printed = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert said in printed
+        assert printed.count("\n") == 1
+        assert f"(all: `cepheid {line[0]} " in printed
 
 
 OTHERS = {  # the options of training programs that many people know

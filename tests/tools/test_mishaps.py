@@ -409,9 +409,7 @@ def test_a_clock_that_is_set_back_is_told_at_once_and_later_with_a_way_on(out: P
         assert "result_1.txt: the checker rejects" not in said
     rejected = log.rename(out.with_name("rejected.txt"))
     assert "the checker rejects" not in run_one(out, "--runs", "2").stdout
-    seeds = [
-        re.search(r'"key": "seed", "value": (\d+)', path.read_text()) for path in (log, rejected)
-    ]
+    seeds = [re.search(r'"key": "seed", "value": (\d+)', at.read_text()) for at in (log, rejected)]
     first, second = (require(found)[1] for found in seeds)
     assert first == second
 

@@ -44,9 +44,7 @@ def test_its_example_has_earned_its_target(benchmarks: Path) -> None:
     chosen = definition.load("star_colour", "mini")
     recorded = require(evidence.load(chosen))
     assert evidence.find_problems(recorded, chosen, ("shuffled_labels", "blind")) == []
-    fewest, *_, most = sorted(
-        curve.count_samples_to_target(chosen) or 0 for curve in recorded.correct
-    )
+    fewest, *_, most = sorted(run.count_samples_to_target(chosen) or 0 for run in recorded.correct)
     text = " ".join((benchmarks / "star_colour" / "README.md").read_text().split())
     assert f"after {fewest:,} to {most:,} samples" in text
 

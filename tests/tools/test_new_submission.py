@@ -158,9 +158,8 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert "code_digest was" in " ".join(other.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
+def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
+    for name, text, says in [
         ("task.py", None, "no such file"),
         ("task.txt", "", "expected a Python file"),
         ("task.py", "", "has no WORKLOAD"),
@@ -174,16 +173,10 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
             "import math\n\nfrom cepheid.reference.torch.task import TorchTask\n",
             r"task\.py:3: imports .* is gone; fix: .* WORKLOAD",
         ),
-    ],
-)
-def test_wrong_tasks_are_refused(name: str, text: str | None, says: str, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    assert_refused(says, import_own_task, find_own_task(tmp_path / name))
-
-
-def _link(path: Path) -> None:
-    path.symlink_to("/tmp/fast.py")
+    ]:
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        assert_refused(says, import_own_task, find_own_task(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +185,7 @@ def _link(path: Path) -> None:
         ("__pycache__/task.cpython-311.pyc", Path.touch, "byte code"),
         ("__pycache__/fast.py", Path.touch, "byte code"),
         ("model.pyc", Path.touch, "byte code"),
-        ("inner/model.py", _link, "a link"),
+        ("inner/model.py", lambda path: path.symlink_to("/tmp/fast.py"), "a link"),
         ("data.fifo", os.mkfifo, "a device"),
         ("README.md", lambda path: (path.touch(), path.chmod(0o755)), "executable"),
     ],

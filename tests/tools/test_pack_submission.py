@@ -17,7 +17,7 @@ from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
-from tests.compliance.builder import run_records, write_log, write_result
+from tests.compliance.builder import name_task, run_records, write_log, write_result
 from tests.compliance.judging import find_all, judge_folder
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
@@ -151,9 +151,7 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
 
 def log_digest(root: Path, digest: str) -> None:
     for index in range(MINI.runs.required):
-        records = run_records(MINI, index, blocks=11)
-        at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
-        records.insert(at + 1, records[at] | {"key": "task_digest", "value": digest})
+        records = name_task(run_records(MINI, index, blocks=11), digest)
         write_log(root / RESULT / f"result_{index}.txt", records)
 
 

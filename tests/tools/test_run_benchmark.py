@@ -43,9 +43,7 @@ def cepheid_run(*arguments: object, **sizes: Any) -> Ended:
 
 
 def events(path: Path) -> list[dict[str, object]]:
-    return [
-        json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines() if line
-    ]
+    return [json.loads(line[9:]) for line in path.read_text().splitlines() if line]
 
 
 def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_path: Path) -> None:
@@ -168,9 +166,7 @@ def test_ranks_of_torchrun_leave_one_log_with_one_result(data_root: Path, tmp_pa
                 "--nproc-per-node", "4", "-m", "cepheid.tools.run_benchmark", *map(str, arguments),
                 str(tmp_path / "4")]  # fmt: skip
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(reachable=False)}
-    ended = subprocess.run(
-        torchrun, env=there, capture_output=True, text=True, timeout=300, check=False
-    )
+    ended = subprocess.run(torchrun, env=there, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout.count("run 0 of") == 1
     (log,) = (tmp_path / "4").glob("results/*/*/result_*.txt")
@@ -221,9 +217,7 @@ def test_the_list_of_a_benchmark_shows_all_that_can_be_set(capsys: Printed) -> N
             known = (chosen.hyperparameters, chosen.variants, chosen.execution, chosen.presets)
             assert {key for each in known for key in each} <= named
     assert run_benchmark.main(["kfac", "--scale", "mini", "--list"]) == 0
-    rows = {
-        line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line
-    }
+    rows = {row.split()[0]: row.split()[1:] for row in capsys.readouterr().out.splitlines() if row}
     assert rows["global_batch_size"][:2] == ["64", "from"]
     assert rows["kfac_fisher"][:3] == ["empirical", "the", "default"]
     assert rows["kfac_fisher"][3:5] == ["also", "sampled,"]

@@ -181,17 +181,13 @@ def test_weights_in_many_small_files_are_found_together(tmp_path: Path) -> None:
     assert "8 files" in found.message
 
 
-LONG = 2**22
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"1" * LONG, b"a" * LONG, b"0" * LONG + b"g", b"A1a" * LONG + b"\xc3\xa9", b"[" * LONG],
-)
-def test_a_hostile_file_takes_no_longer_than_its_size(content: bytes) -> None:
-    before = os.times().user
-    list(find_carriers(PurePosixPath("a.py"), content))
-    assert os.times().user - before < 5
+def test_a_hostile_file_takes_no_longer_than_its_size() -> None:
+    many = 2**22
+    for content in (b"1" * many, b"a" * many, b"0" * many + b"g", b"A1a" * many + b"\xc3\xa9",
+                    b"[" * many):  # fmt: skip
+        before = os.times().user
+        list(find_carriers(PurePosixPath("a.py"), content))
+        assert os.times().user - before < 5
 
 
 PYTHON = "# Données\nprint('trained')\n"
@@ -294,19 +290,16 @@ def test_a_readme_says_something(division: str, text: str, tmp_path: Path) -> No
     assert (found.code, found.path) == ("S3.thin_readme", path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_readme_may_be_written_in_any_script(root: Path) -> None:
+    for text in [
         "先准备数据，然后运行训练脚本，每次运行写入一个日志。",
         "データを準備してから、訓練のスクリプトを五回実行します。",
         "เตรียมข้อมูลก่อน แล้วรันสคริปต์การฝึกห้าครั้ง",
         "데이터를 준비한 다음 훈련 스크립트를 다섯 번 실행하고 로그를 저장합니다",
         "حضّر البيانات ثم شغّل برنامج التدريب خمس مرات واحفظ السجلات هنا",
-    ],
-)
-def test_a_readme_may_be_written_in_any_script(text: str, root: Path) -> None:
-    (root / CODE / "README.md").write_text(f"# galaxy_shape\n{text}\n", encoding="utf-8")
-    assert not [one for one in find_all(root) if one.is_error]
+    ]:
+        (root / CODE / "README.md").write_text(f"# galaxy_shape\n{text}\n", encoding="utf-8")
+        assert not [one for one in find_all(root) if one.is_error]
 
 
 def test_the_template_alone_says_nothing_of_the_code(root: Path) -> None:

@@ -131,26 +131,21 @@ def folder(tmp_path: Path) -> Path:
     return result_with(tmp_path, lambda log: log)
 
 
-@pytest.mark.parametrize(
-    ("watts", "every_ms", "codes", "says"),
-    [
+def test_power_in_another_unit_or_read_too_seldom(folder: Path) -> None:
+    for watts, every_ms, codes, says in [
         (300.0, 500.0, set(), ""),
         (0.3, 500.0, {"T23.implausible"}, ""),  # in another unit
         (3e5, 500.0, {"T23.implausible"}, ""),
         (300.0, 1_080.0, set(), ""),
         (300.0, 1_990.0, {"T23.sparse"}, "1.99 seconds"),
-    ],
-)
-def test_power_in_another_unit_or_read_too_seldom(
-    watts: float, every_ms: float, codes: set[str], says: str, folder: Path
-) -> None:
-    for index in range(MINI.runs.required):
-        lines = power_lines(run_records(MINI, index), {"node0": watts}, every_ms=every_ms)
-        lines.append(f"{float(lines[-1].split(',')[0]) + every_ms},{1.003 * watts}")
-        (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
-    found = find_all(folder)
-    assert {each.code for each in found} == codes
-    assert all(says in each.message for each in found)
+    ]:
+        for index in range(MINI.runs.required):
+            lines = power_lines(run_records(MINI, index), {"node0": watts}, every_ms=every_ms)
+            lines.append(f"{float(lines[-1].split(',')[0]) + every_ms},{1.003 * watts}")
+            (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+        found = find_all(folder)
+        assert {each.code for each in found} == codes
+        assert all(says in each.message for each in found)
 
 
 def test_logs_that_are_numbered_from_one_are_one_mistake(folder: Path) -> None:

@@ -288,15 +288,12 @@ def test_closed_runs_log_a_seed_since_v41(tmp_path: Path) -> None:
         assert {finding.code for finding in found if finding.rule == "T15"} == codes
 
 
-@pytest.mark.parametrize(
-    ("metadata", "samples", "epochs"),
-    [({"epoch_num": 3}, None, 3), ({"epoch_num": 2_549_387}, 2_549_387, None),
-     ({"epoch_num": 3, "samples_count": 700}, 700, None), ({"epoch_num": 0.75}, None, 0.75)],
-)  # fmt: skip
-def test_what_was_needed_to_the_target_has_its_unit(
-    metadata: dict[str, float], samples: int | None, epochs: float | None, tmp_path: Path
-) -> None:
-    entries = change(CLOSED, "eval_accuracy", 2, metadata=metadata)
-    log = write(tmp_path / "result_0.txt", mllog_lines(entries))
-    (run,) = judge_as_mlperf(log, TRAINING_40.name).results[0].runs
-    assert (run.samples, run.epochs) == (samples, epochs)
+def test_what_was_needed_to_the_target_has_its_unit(tmp_path: Path) -> None:
+    for metadata, samples, epochs in (
+        ({"epoch_num": 3}, None, 3), ({"epoch_num": 2_549_387}, 2_549_387, None),
+        ({"epoch_num": 3, "samples_count": 700}, 700, None), ({"epoch_num": 0.75}, None, 0.75),
+    ):  # fmt: skip
+        entries = change(CLOSED, "eval_accuracy", 2, metadata=metadata)
+        log = write(tmp_path / "result_0.txt", mllog_lines(entries))
+        (run,) = judge_as_mlperf(log, TRAINING_40.name).results[0].runs
+        assert (run.samples, run.epochs) == (samples, epochs)

@@ -130,7 +130,6 @@ def test_no_log_is_kept(submissions: Path, monkeypatch: Patch) -> None:
 
 ROUND = rounds.load(rounds.CURRENT)
 MINI = definition.load("galaxy_shape", "mini")
-PLACE = Place(rounds.CURRENT)
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def die(unit: Unit) -> JudgedUnit:
 def test_a_failure_in_a_process_is_a_failure_here(folder: Path, function: object) -> None:
     each: Each = use_processes(2)
     units = [
-        Unit(result, replace(PLACE, system=result.system), ROUND)
+        Unit(result, replace(Place(rounds.CURRENT), system=result.system), ROUND)
         for who in package.read(folder).submitters
         for result in who.results
     ]

@@ -67,23 +67,20 @@ def test_only_errors_are_waived(severity: str, tmp_path: Path) -> None:
     assert not covers(found, first, mild)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_covered"),
-    [
+def test_a_waiver_of_one_log(tmp_path: Path) -> None:
+    for name, is_covered in [
         ("result_0.txt", True),
         ("result_0.txt.partial", True),  # the same log while its run goes on
         ("result_1.txt.partial", False),
         ("result_0.txt.partial.partial", False),
         ("result_0.partial", False),
         (".partial", False),
-    ],
-)
-def test_a_waiver_of_one_log(name: str, is_covered: bool, tmp_path: Path) -> None:
-    text = TEXT.replace("path: results/a", "path: results/a/result_0.txt")
-    found = read(text.encode(), tmp_path)
-    (first, _) = found.list_all(Waiver)
-    error = Finding("T8.late", "error", tmp_path / "results" / "a" / name, 1, "late")
-    assert covers(found, first, error) is is_covered
+    ]:
+        text = TEXT.replace("path: results/a", "path: results/a/result_0.txt")
+        found = read(text.encode(), tmp_path)
+        (first, _) = found.list_all(Waiver)
+        error = Finding("T8.late", "error", tmp_path / "results" / "a" / name, 1, "late")
+        assert covers(found, first, error) is is_covered
 
 
 @given(
@@ -158,9 +155,8 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
     return codes, has_error, entry.standing.verdict
 
 
-@pytest.mark.parametrize(
-    ("entry", "codes", "has_error", "verdict"),
-    [
+def test_decisions(due: Round) -> None:
+    for entry, codes, has_error, verdict in [
         ("receipts:\n - {path: acme, on: 2026-06-30}", [], False, "scored"),
         ("receipts:\n - {path: acme, on: 2026-07-01}", ["S10.late"], True, "rejected"),
         ("receipts:\n - {path: acme, on: 2026-07-09}\n - {path: acme, on: 2026-06-30}", [], False,
@@ -176,10 +172,8 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
         ("receipts:\n - {path: acme, on: 2026-07-01}\nwaivers:\n - {rule: S10, path: acme, "
          "reason: the server was down, who: Jane Doe, until: 2026-06-30}", ["S10.late"], False,
          "scored"),
-    ],
-)  # fmt: skip
-def test_decisions(entry: str, codes: list[str], has_error: bool, verdict: str, due: Round) -> None:
-    assert find(due, entry) == (codes, has_error, verdict)
+    ]:  # fmt: skip
+        assert find(due, entry) == (codes, has_error, verdict)
 
 
 def test_what_changed_after_its_receipt_is_a_warning(due: Round) -> None:

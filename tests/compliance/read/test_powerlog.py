@@ -72,9 +72,8 @@ def test_milliseconds_add_up(readings: list[tuple[int, int]], start: int, stop: 
     assert sensor.energy_joules(start, stop) == pytest.approx(milliwatt_seconds / 1000)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_a_problem_names_its_line(tmp_path: Path) -> None:
+    for text, line in [
         (b"", 1),
         (b"\xff\xfe\0", 1),
         (b"# not measured:\nmonotonic_ms,a\n1,1\n", 1),
@@ -86,12 +85,10 @@ def test_milliseconds_add_up(readings: list[tuple[int, int]], start: int, stop: 
             (b"1,1\n1,1\n", 4), (b"-1,1\n", 3), (b"1,1e999\n", 3), (b"1,1_0\n", 3),
             (b"1,0x10\n", 3), (b"1," + b"9" * 10_000 + b"\n", 3),
             (b"1," + b"1," * 100_000 + b"\n", 3), (b"\n", 3))),
-    ],
-)  # fmt: skip
-def test_a_problem_names_its_line(text: bytes, line: int, tmp_path: Path) -> None:
-    (problem,) = log_of(text, tmp_path).problems
-    assert problem.line == line
-    assert problem.message
+    ]:  # fmt: skip
+        (problem,) = log_of(text, tmp_path).problems
+        assert problem.line == line
+        assert problem.message
 
 
 @given(st.binary(max_size=200))

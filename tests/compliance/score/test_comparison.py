@@ -92,9 +92,8 @@ def test_the_aggregate_is_the_geometric_mean() -> None:
     assert found.low / found.value == pytest.approx((one.low / one.value) ** 0.5, rel=0.3)
 
 
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
+def test_comparisons_are_described_in_sentences() -> None:
+    for found, text in [
         (Ratio(1.8, 1.7, 1.9, (5, 5)),
          "a is 1.80 times as fast as b, 95% interval 1.70–1.90 (5 and 5 runs)."),
         (Ratio(0.5, 0.4, 0.625, (5, 7)),
@@ -102,13 +101,8 @@ def test_the_aggregate_is_the_geometric_mean() -> None:
         (Ratio(1.1, 0.9, 1.3, (5, 5)),
          "No difference between a and b can be claimed from 5 and 5 runs: "
          "ratio 1.10, 95% interval 0.90–1.30."),
-    ],
-)  # fmt: skip
-def test_comparisons_are_described_in_sentences(found: Ratio, text: str) -> None:
-    assert describe("a", "b", found) == text
-
-
-RUNS = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=8)
+    ]:  # fmt: skip
+        assert describe("a", "b", found) == text
 
 
 def rank(*results: list[float]) -> list[tuple[int, str]]:
@@ -145,24 +139,19 @@ def test_ten_equal_systems_are_told_apart_in_at_most_one_table_of_twenty() -> No
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize(
-    ("starts", "sittings", "degrees"),
-    [
+def test_from_five_sittings_on_their_means_are_what_scatters() -> None:
+    for starts, sittings, degrees in [
         ([], 0, 9),
         ([None, *range(9)], 0, 9),
         ([run * HOUR for run in range(10)], 1, 9),
         ([run // 3 * 9 * HOUR + run for run in range(10)], 4, 9),
         ([run // 2 * 9 * HOUR + run for run in range(10)], 5, 4),
         ([run * 2 * HOUR for run in range(10)], 10, 9),
-    ],
-)
-def test_from_five_sittings_on_their_means_are_what_scatters(
-    starts: list[float | None], sittings: int, degrees: int
-) -> None:
-    level = average([run // 2 + 0.01 * (run % 2) for run in range(10)], starts)
-    assert (level.sittings, level.degrees) == (sittings, degrees)
-    assert level.log_mean == pytest.approx(2.005)
-    assert level.variance == pytest.approx(0.5 if degrees == 4 else 20.00025 / 90, rel=1e-4)
+    ]:
+        level = average([run // 2 + 0.01 * (run % 2) for run in range(10)], starts)
+        assert (level.sittings, level.degrees) == (sittings, degrees)
+        assert level.log_mean == pytest.approx(2.005)
+        assert level.variance == pytest.approx(0.5 if degrees == 4 else 20.00025 / 90, rel=1e-4)
 
 
 def test_the_order_of_the_logs_does_not_make_sittings() -> None:
@@ -170,7 +159,7 @@ def test_the_order_of_the_logs_does_not_make_sittings() -> None:
     assert average(logs, starts) == average(logs[::-1], starts[::-1])
 
 
-@given(st.lists(RUNS, min_size=1, max_size=7))
+@given(st.lists(st.lists(st.floats(0.5, 2.0), min_size=5, max_size=8), min_size=1, max_size=7))
 def test_ranks_are_in_order_and_within_their_intervals(results: list[list[float]]) -> None:
     levels = sorted(map(measure, results), key=lambda level: level.log_mean)
     ranks = rank_levels(levels)
@@ -244,25 +233,20 @@ def test_what_the_reference_needs_at_and_between_batch_sizes() -> None:
     assert found.find_limits(5) == pytest.approx((64158.2450, 71393.2902), rel=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("name", "t", "verdict", "score", "low", "high"),
-    [
+def test_scores() -> None:
+    for name, t, verdict, score, low, high in [
         ("P", -0.345801, "equal", 125.688716, 123.752639, 127.655083),
         ("Q", -0.023372, "equal", 132.616152, 130.607459, 134.655739),
         ("R", 4.867502, "late", 133.466492, 127.943788, 139.227585),
         ("T", 0.116882, "equal", 126.420558, 124.854674, 128.006081),
-    ],
-)
-def test_scores(
-    name: str, t: float, verdict: str, score: float, low: float, high: float
-) -> None:  # the six columns of the table
-    found, level = judge_result(name), get_level(name)
-    assert found.verdict == verdict
-    assert found.statistic == pytest.approx(t, abs=1e-6)
-    interval = level.estimate(0.97)
-    numbers = [interval.mean, interval.low, interval.high]
-    assert numbers == pytest.approx([score, low, high], rel=1e-7)
-    assert level.is_charged == (verdict == "late") == (not level.loadings)
+    ]:
+        found, level = judge_result(name), get_level(name)
+        assert found.verdict == verdict
+        assert found.statistic == pytest.approx(t, abs=1e-6)
+        interval = level.estimate(0.97)
+        numbers = [interval.mean, interval.low, interval.high]
+        assert numbers == pytest.approx([score, low, high], rel=1e-7)
+        assert level.is_charged == (verdict == "late") == (not level.loadings)
 
 
 def test_early_results_have_no_score_and_the_rest_a_rank() -> None:
@@ -277,24 +261,21 @@ def test_early_results_have_no_score_and_the_rest_a_rank() -> None:
     assert ranks == {"P": 1, "T": 1, "Q": 2, "R": 2}
 
 
-@pytest.mark.parametrize(
-    ("pair", "value", "low", "high", "p"),
-    [
+def test_comparisons() -> None:
+    for pair, value, low, high, p in [
         ("PQ", 1.055116, 1.039174, 1.071302, 0.000039052),
         ("PR", 1.061881, 1.015599, 1.128066, 0.018125494),
         ("RT", 0.947208, 0.907984, 0.993206, 0.029035258),
         ("QT", 0.953282, 0.915835, 0.992260, 0.021519997),
         ("PT", 1.005823, 0.966280, 1.046984, 0.766587),
         ("QR", 1.006412, 0.963289, 1.052596, 0.742342),
-    ],
-)
-def test_comparisons(pair: str, value: float, low: float, high: float, p: float) -> None:
-    first, second = map(get_level, pair)
-    found = ratio(first, second)
-    assert [found.value, found.low, found.high] == pytest.approx([value, low, high], abs=6e-7)
-    (chance,) = find_probabilities((first, second), np.array([0]), np.array([1]))
-    assert chance == pytest.approx(p, rel=1e-4)
-    assert found.is_difference == (p < 0.05)
+    ]:
+        first, second = map(get_level, pair)
+        found = ratio(first, second)
+        assert [found.value, found.low, found.high] == pytest.approx([value, low, high], abs=6e-7)
+        (chance,) = find_probabilities((first, second), np.array([0]), np.array([1]))
+        assert chance == pytest.approx(p, rel=1e-4)
+        assert found.is_difference == (p < 0.05)
 
 
 def test_times_are_compared_as_such_and_pairs_have_a_resolution() -> None:

@@ -124,19 +124,11 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert late.estimates[SCORE].mean == pytest.approx(geometric / trained * crossed)
 
 
-@pytest.mark.parametrize(
-    ("reference", "size", "why"),
-    [
-        (None, 32, "there are no reference points"),
-        ([1e4] * 5, 33, "there are no reference points at such a batch size"),
-    ],
-)
-def test_without_reference_points_there_is_only_a_time(
-    reference: list[float] | None, size: int, why: str, tmp_path: Path
-) -> None:
-    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    found = require(judge_result(runs, MINI, [], _compare(runs, reference, size)).score)
-    assert (found.is_score, found.why, list(found.estimates)) == (False, why, [MINUTES])
+def test_without_reference_points_there_is_only_a_time(tmp_path: Path) -> None:
+    runs, why = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0]), "there are no reference points"
+    for points, size, more in ((None, 32, ""), ([1e4] * 5, 33, " at such a batch size")):
+        found = require(judge_result(runs, MINI, [], _compare(runs, points, size)).score)
+        assert (found.is_score, found.why, list(found.estimates)) == (False, why + more, [MINUTES])
     open_division = require(judge_result(runs, MINI, []).score)
     assert "open division" in open_division.why
 
@@ -190,26 +182,21 @@ def test_too_few_runs_or_no_benchmark_are_provisional(tmp_path: Path) -> None:
     assert without_benchmark == Standing("provisional", runs=1, required=0)
 
 
-@pytest.mark.parametrize(
-    ("provisional", "code", "says"),
-    [
+def test_a_score_that_proves_nothing_yet_is_provisional(tmp_path: Path) -> None:
+    for provisional, code, says in [
         ("a guess", "T9.CODE", "its targets may still change"),
         (None, "T21.not_measured", "there are no reference convergence points"),
         ("a guess", "T21.not_measured", "may still change and there are no reference"),
         (None, "T21.missing_point", ""),
-    ],
-)
-def test_a_score_that_proves_nothing_yet_is_provisional(
-    provisional: str | None, code: str, says: str, tmp_path: Path
-) -> None:
-    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    chosen = replace(MINI, provisional=provisional)
-    found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
-    assert found.score is not None
-    assert found.verdict == ("provisional" if says else "scored")
-    assert says in found.doubt
-    assert found.text == (f"provisional: {found.doubt}" if says else "")
-    assert found.place == (1 if says else 0)
+    ]:
+        runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
+        chosen = replace(MINI, provisional=provisional)
+        found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
+        assert found.score is not None
+        assert found.verdict == ("provisional" if says else "scored")
+        assert says in found.doubt
+        assert found.text == (f"provisional: {found.doubt}" if says else "")
+        assert found.place == (1 if says else 0)
 
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:

@@ -41,10 +41,7 @@ class Case:
 
     make: Callable[[Any, Any], nn.Module]
     measure: Callable[..., Tensor]
-    change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda first, second: (
-        first,
-        second,
-    )
+    change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda a, b: (a, b)
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parameters: str | None = None  # beside the definition's: those with this backbone
 

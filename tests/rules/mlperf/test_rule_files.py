@@ -59,9 +59,8 @@ def test_a_log_leads_to_no_other_file(name: str) -> None:
     assert RuleSet(Path("/"), "training", "9.0", "").read(name) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
+def test_the_unknown_is_refused_by_line(checkout: Path) -> None:
+    for text, line, said in [
         ("- KEY:\n    NAME: a\n    REQ: SOMETIMES\n", 3, "the count SOMETIMES"),
         ("- KEY:\n    NAME: a\n    CHECK: \" open('x') \"\n", 3, "a call of open"),
         ("- KEY:\n    NAME: a\n    NEW: 1\n", 2, "the field NEW"),
@@ -72,12 +71,10 @@ def test_a_log_leads_to_no_other_file(name: str) -> None:
         ("- KEY:\n    NAME: [a]\n", 2, "something else than a text"),
         ("KEY: 1\n", 1, "something else than a list"),
         ("- KEY: a\n  END: b\n", 1, "an entry that is not one of"),
-    ],
-)
-def test_the_unknown_is_refused_by_line(checkout: Path, text: str, line: int, said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(checkout, text)
-    assert f"common.yaml:{line}: not supported: {said}" in str(caught.value)
+    ]:
+        with pytest.raises(UserError) as caught:
+            read(checkout, text)
+        assert f"common.yaml:{line}: not supported: {said}" in str(caught.value)
 
 
 KEY = "- KEY:\n    NAME: a\n    "

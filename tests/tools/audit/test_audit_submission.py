@@ -21,7 +21,16 @@ from cepheid.tools.audit import comparison, rerun
 from cepheid.tools.audit.choice import choose_run
 from cepheid.tools.audit.comparison import Verdict
 from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
-from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
+from tests.compliance.builder import (
+    SYSTEM,
+    Record,
+    edit,
+    name_task,
+    put,
+    run_records,
+    write_log,
+    write_result,
+)
 from tests.tools.audit.test_containment import needs_bwrap
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
@@ -82,9 +91,8 @@ VALUES = "the values of each evaluation"
 CURVES = "on another machine, curves as a whole"
 
 
-@pytest.mark.parametrize(
-    ("compared", "again", "agrees", "says"),
-    [
+def test_two_runs_are_compared(tmp_path: Path) -> None:
+    for compared, again, agrees, says in [
         (VALUES, run_records(MINI), True, "nll: agrees: all 3 values within 0.0%"),
         (VALUES, change_metrics(1, e_rmse=0.3), False, "e_rmse: DIFFERS: 1 of 3 values differ by"),
         (VALUES, change_metrics(1, coverage_68=0.0), True, "agrees"),
@@ -96,19 +104,15 @@ CURVES = "on another machine, curves as a whole"
         (CURVES, change_metrics(2, e_rmse=0.3), False, "e_rmse: DIFFERS: differs by"),
         (CURVES, run_records(MINI, blocks=9), False, "evaluations: DIFFERS: 3 in the log, 9 in"),
         (CURVES, [], False, "e_rmse: DIFFERS: no common eval"),
-    ],
-)
-def test_two_runs_are_compared(
-    compared: str, again: list[Record], agrees: bool, says: str, tmp_path: Path
-) -> None:
-    logged = write(tmp_path / "result_0.txt", run_records(MINI))
-    other = write(tmp_path / "result_1.txt", again)
-    if compared == VALUES:
-        found = verdict_of(comparison.judge_values(logged, other, MINI, 0.1))
-    else:
-        found = verdict_of(comparison.judge_curves(logged, other, [logged], MINI))
-    assert found[0] == agrees
-    assert says in found[1]
+    ]:
+        logged = write(tmp_path / "result_0.txt", run_records(MINI))
+        other = write(tmp_path / "result_1.txt", again)
+        if compared == VALUES:
+            found = verdict_of(comparison.judge_values(logged, other, MINI, 0.1))
+        else:
+            found = verdict_of(comparison.judge_curves(logged, other, [logged], MINI))
+        assert found[0] == agrees
+        assert says in found[1]
 
 
 def test_converged_runs_that_scatter_widen_the_tolerance_up_to_a_limit(tmp_path: Path) -> None:
@@ -171,12 +175,6 @@ def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path) -> None:
     assert_says(printed, "result_4.txt", "not repeated: the checker rejects this result, 1 errors")
 
 
-def add_task_digest(records: list[Record], digest: str) -> list[Record]:
-    at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
-    return [*records[: at + 1], records[at] | {"key": "task_digest", "value": digest},
-            *records[at + 1 :]]  # fmt: skip
-
-
 def write_logs(folder: Path, change: Callable[[list[Record]], list[Record]]) -> None:
     for index in range(5):
         write_log(folder / f"result_{index}.txt", change(run_records(MINI, index, blocks=BLOCKS)))
@@ -184,7 +182,7 @@ def write_logs(folder: Path, change: Callable[[list[Record]], list[Record]]) -> 
 
 def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
-    write_logs(folder, partial(add_task_digest, digest="0" * 64))
+    write_logs(folder, partial(name_task, digest="0" * 64))
     assert_refused("not the code that wrote", audit_submission.main, [str(folder)])
 
 
@@ -239,8 +237,7 @@ def write_foreign(root: Path, program: str = PROGRAM) -> Path:
     (code / "train.py").write_text(TRAIN)
     for index in range(5):
         write_log(code / f"recorded_{index}.txt", run_records(MINI, index, blocks=BLOCKS))
-    digest = digest_own_code(code)
-    write_logs(folder, partial(add_task_digest, digest=digest))
+    write_logs(folder, partial(name_task, digest=digest_own_code(code)))
     return folder
 
 

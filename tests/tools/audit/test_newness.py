@@ -83,13 +83,10 @@ def test_old_outputs_and_the_same_log_are_refused(tmp_path: Path, capsys: Printe
     assert "differs: own durations: the durations are those of the log" in capsys.readouterr().out
 
 
-SUBMISSIONS = ROOT / "submissions"
-
-
 def test_no_two_recorded_runs_are_alike_but_a_run_is_like_itself() -> None:
     """However steadily a machine works: also where only a factor or a little noise lies between."""
     of_benchmark = defaultdict(list)
-    for path in sorted(SUBMISSIONS.glob("*/results/*/*/result_*.txt")):
+    for path in sorted(ROOT / "submissions".glob("*/results/*/*/result_*.txt")):
         of_benchmark[path.parent.name].append(list_durations_ms(read(path)))
     pairs = [pair for runs in of_benchmark.values() for pair in itertools.combinations(runs, 2)]
     assert len(pairs) > 500

@@ -20,7 +20,6 @@ from tests.processes import Line, run_lines
 ROOT = Path(__file__).resolve().parents[3]
 OURS = ROOT / "submissions/cepheid/results/2x-amd-epyc-zen4"
 NAMES = definition.names()
-RULES = read_rules()
 HELP = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
 SHAPE = "galaxy_shape --scale mini"
 LINES = [
@@ -80,7 +79,7 @@ def test_every_command_explains_itself_without_torch(command: str, folder: Path)
     assert not ended.has_torch, f"cepheid {command} --help imports torch, or one before it does"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", read_rules())
 def test_rules_and_codes_fit(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from cepheid.compliance.report.rulebook import explain
 

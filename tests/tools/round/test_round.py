@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +29,6 @@ from tests.compliance.judging import make_site
 
 GUIDE = ROOT / "docs" / "organisers.md"
 LEFT_BEHIND = 1  # the exit code of carry where a result must be run again
-
-
-def list_blocks() -> Iterator[tuple[str, str]]:
-    text = GUIDE.read_text(encoding="utf-8")
-    yield from re.findall(r"^```(sh|yaml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -82,15 +76,14 @@ def checkout(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def run(line: str, root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True)
 
 
 @pytest.mark.promise
 def test_the_guide_of_the_organisers_leads_through_a_round(checkout: Path, tmp_path: Path) -> None:
     said: dict[str, str] = {}
-    for kind, text in list_blocks():
+    blocks = re.findall(r"^```(sh|yaml)\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
+    for kind, text in blocks:
         if kind == "yaml":
             place, content = text.removeprefix("# ").split("\n", 1)
             with (checkout / place).open("a") as file:

@@ -36,12 +36,6 @@ def fill_with_zeros(labels: np.ndarray) -> None:
     labels.view(np.uint8).fill(0)
 
 
-def damage(folder: Path, name: str, change: Change) -> None:
-    array = np.load(folder / f"{name}.npy", mmap_mode="r+")
-    change(array)
-    array.flush()
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepare the dataset by a run, for this module alone: others may be preparing theirs."""
@@ -84,7 +78,9 @@ def test_damaged_data_do_not_count(name: str, change: Change, copied: Path, tmp_
     (folder,) = copied.iterdir()
     arrays = store.read_manifest(folder).arrays
     assert name in arrays, list(arrays)
-    damage(folder, name, change)
+    array = np.load(folder / f"{name}.npy", mmap_mode="r+")
+    change(array)
+    array.flush()
     output = tmp_path / "out"
     where = ["--data", copied, "--output", output]
     ended = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)

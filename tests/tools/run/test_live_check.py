@@ -141,15 +141,13 @@ def test_a_trial_is_not_judged(capsys: Printed, tmp_path: Path) -> None:
     ("lost", "is_fine"), [("", True), ("block_stop", False), ("eval_accuracy", False)]
 )
 def test_a_finished_trial_is_fine_if_it_is_finite(lost: str, is_fine: bool, tmp_path: Path) -> None:
-    folder = write_result(
-        tmp_path, MINI, runs=1, blocks=lambda _: BLOCKS, converged=lambda _: False
-    )
-    log = folder / "result_0.txt"
+    out = write_result(tmp_path, MINI, runs=1, blocks=lambda _: BLOCKS, converged=lambda _: False)
+    log = out / "result_0.txt"
     lines = log.read_text().splitlines(keepends=True)
     last = max((at for at, line in enumerate(lines) if lost and f'"{lost}"' in line), default=None)
     log.write_text("".join(line for at, line in enumerate(lines) if at != last))
     terminal = SessionTerminal(is_first=True, quiet=False, is_trial=True)
-    assert terminal.judge_finished(folder) == is_fine
+    assert terminal.judge_finished(out) == is_fine
 
 
 pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-logging")

@@ -86,10 +86,7 @@ def test_one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most(name: str, 
 
 
 def change(course: Course, how: Callable[[str, int, float], float]) -> Course:
-    return [
-        {key: how(key, at, value) for key, value in point.items()}
-        for at, point in enumerate(course)
-    ]
+    return [{key: how(key, at, v) for key, v in point.items()} for at, point in enumerate(course)]
 
 
 def add_noise(course: Course, scale: Scale, share: float, chance: random.Random) -> Course:
@@ -103,9 +100,7 @@ def add_noise(course: Course, scale: Scale, share: float, chance: random.Random)
 
 
 def mix(*runs: Course) -> Course:
-    return change(
-        runs[0], lambda key, at, value: round(sum(run[at][key] for run in runs) / len(runs), 7)
-    )
+    return change(runs[0], lambda key, at, _: round(sum(r[at][key] for r in runs) / len(runs), 7))
 
 
 PLANTED: dict[str, Callable[[list[Course], Scale, random.Random], Course]] = {
@@ -141,9 +136,7 @@ def test_a_changed_copy_is_found(name: str, is_own: bool) -> None:
 def test_new_evidence_moves_the_limits() -> None:
     courses = [each[: near.EVALUATIONS] for each in read_courses("galaxy_shape", "mini")]
     middle = courses[0]
-    wider = [
-        change(course, lambda key, at, value: 3 * value - 2 * middle[at][key]) for course in courses
-    ]
+    wider = [change(each, lambda key, at, v: 3 * v - 2 * middle[at][key]) for each in courses]
     before, after = near.make_scale(courses), near.make_scale(wider)
     assert before is not None
     assert after is not None

@@ -50,9 +50,7 @@ def test_a_run_may_fail_and_say_why(counts: int, star_images: Definition, tmp_pa
 
 
 def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
-    return lambda records: edit(
-        records, "generation_times", lambda record: change(record["value"]), nth
-    )
+    return lambda records: edit(records, "generation_times", lambda r: change(r["value"]), nth)
 
 
 def meta(key: str, nth: int = 0, /, **fields: object) -> Any:
@@ -94,11 +92,6 @@ def generate_again(records: list[Record]) -> list[Record]:
     return [*records[:-3], *again, *records[-3:]]
 
 
-def give_times_twice(records: list[Record]) -> list[Record]:
-    number = line_number(records, "generation_times")
-    return [*records[:number], *copy.deepcopy(records[number - 1 :])]
-
-
 CASES: dict[str, tuple[str, str, int, Any]] = {
     "a count is left out": ("T24.images_count", "generation_start", 1, drop_count(1)),
     "the last count is left out": ("T24.missing", "run_stop", 0, drop_count(2)),
@@ -132,7 +125,9 @@ CASES: dict[str, tuple[str, str, int, Any]] = {
         ("numbers that are none", lambda r: r.update(value={"numbers": 3})))},
     "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": ("T3.out_of_turn", "run_stop", 0, generate_again),
-    "times twice": ("T3.out_of_turn", "generation_times", 1, give_times_twice),
+    "times twice": ("T3.out_of_turn", "generation_times", 1, lambda records: [
+        *records[: line_number(records, "generation_times")],
+        *copy.deepcopy(records[line_number(records, "generation_times") - 1 :])]),
     "an event of training": ("T2.unknown_key", "block_start", 0,
         lambda records: put(records, "generation_start", key="block_start")),
     "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edit(
@@ -192,10 +187,6 @@ def give(value: object) -> Change:
     return lambda records: put(records, "weights_digest", value=value)
 
 
-def name_none(records: list[Record]) -> list[Record]:
-    return [record for record in records if record["key"] != "weights_digest"]
-
-
 def name_some(records: list[Record]) -> list[Record]:
     place = line_number(records, "model_parameters")
     named = {**records[place - 1], "key": "weights_digest", "value": "b" * 64}
@@ -208,9 +199,8 @@ def find_codes(records: list[Record], chosen: Definition, folder: Path, division
     return [finding.code for finding in found if finding.is_error]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "change", "expected"),
-    [
+def test_closed_starts_from_the_weights_of_the_definition(tmp_path: Path) -> None:
+    for chosen, change, expected in [
         (SSD, lambda records: records, []),
         (SSD, give(DIGEST.upper()), ["T25.other_start"]),
         (SSD, give(DIGEST[:8]), ["T25.other_start"]),
@@ -218,18 +208,14 @@ def find_codes(records: list[Record], chosen: Definition, folder: Path, division
         (SSD, give(DIGEST[:-1] + "0"), ["T25.other_start"]),
         (SSD, give(DIGEST + "0"), ["T25.other_start"]),
         (SSD, give("c" * 64), ["T25.other_start"]),
-        (SSD, name_none, ["T25.missing"]),
+        (SSD, lambda logged: [r for r in logged if r["key"] != "weights_digest"], ["T25.missing"]),
         (SHAPE, lambda records: records, []),
         (SHAPE, name_some, ["T25.not_given"]),
-    ],
-)
-def test_closed_starts_from_the_weights_of_the_definition(
-    chosen: Definition, change: Change, expected: list[str], tmp_path: Path
-) -> None:
-    records = change(run_records(chosen, blocks=1))
-    assert find_codes(records, chosen, tmp_path, "closed") == expected
-    opened = change(run_records(chosen, blocks=1, division="open"))
-    assert find_codes(opened, chosen, tmp_path, "open") == []
+    ]:
+        records = change(run_records(chosen, blocks=1))
+        assert find_codes(records, chosen, tmp_path, "closed") == expected
+        opened = change(run_records(chosen, blocks=1, division="open"))
+        assert find_codes(opened, chosen, tmp_path, "open") == []
 
 
 def test_a_hyperparameter_may_choose_the_file() -> None:

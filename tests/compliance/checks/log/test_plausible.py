@@ -15,14 +15,12 @@ from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.evidence import Evidence
 from cepheid.rules.host import ROOT
-from tests.compliance.asserting import Patch
+from tests.compliance.asserting import Patch, require
 from tests.compliance.builder import Record, edit, put_metadata, run_records
 from tests.compliance.judging import check_records, place_of
 
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
-CODES = {"T9.below_noise", "T9.loss_beside", "T9.record", "T9.train_loss", "T9.computed_loss"}
 
 
 def find(records: Sequence[Record], judged_by: Definition, folder: Path) -> list[Finding]:
@@ -155,15 +153,11 @@ def make_log(course: Sequence[Mapping[str, float]]) -> RunLog:
     return RunLog(Path("result_0.txt"), tuple(events))
 
 
-def load_evidence(name: str, scale: str) -> tuple[Definition, Evidence | None]:
-    judged_by = definition.load(name, scale)
-    return judged_by, evidence.load(judged_by)
-
-
 @pytest.mark.parametrize(("name", "scale"), PAIRS)
 def test_every_recorded_curve_is_believed(name: str, scale: str, monkeypatch: Patch) -> None:
     """Also each seed by the evidence of all the others, and each run that was published."""
-    judged_by, shown = load_evidence(name, scale)
+    judged_by = definition.load(name, scale)
+    shown = evidence.load(judged_by)
     courses = [[m for _, m in curve.evaluations] for curve in (shown.curves if shown else ())]
     for path in sorted(ROOT.glob(f"submissions/*/results/*/{name}-{scale}-*/result_*.txt")):
         courses.append([point.metrics for point in runlog.read(path).quality_curve])
@@ -179,8 +173,8 @@ def test_every_recorded_curve_is_believed(name: str, scale: str, monkeypatch: Pa
 
 
 def test_new_evidence_moves_the_limits() -> None:
-    judged_by, shown = load_evidence("gnmt", "mini")
-    assert shown is not None
+    judged_by = definition.load("gnmt", "mini")
+    shown = require(evidence.load(judged_by))
     before = plausible.make_limits(shown, judged_by)
     best = max(shown.correct, key=lambda curve: curve.evaluations[-1][1]["bleu"])
     samples, metrics = best.evaluations[-1]

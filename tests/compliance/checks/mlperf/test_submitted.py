@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -54,12 +53,6 @@ def write_power(root: Path, *left_out: str, reading_ms: int = 1000) -> None:
                 write(power / f"result_{run}" / name, mllog_lines(entries))
 
 
-def rename_node(root: Path) -> None:
-    write_power(root)
-    folder = root / "results/box/resnet/power/result_3"
-    (folder / "node_1.txt").rename(folder / "node_3.txt")
-
-
 def log(key: str, value: str) -> Damage:
     def damage(root: Path) -> None:
         for path in (root / RESULT).glob("result_*.txt"):
@@ -70,6 +63,7 @@ def log(key: str, value: str) -> Damage:
 
 
 DESCRIPTION, RESULT = Path("systems/box.json"), Path("results/box/resnet")
+POWER_3 = RESULT / "power/result_3"
 CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
     ("no description", lambda root: (root / DESCRIPTION).unlink(),
      [("M4.missing", "error", DESCRIPTION)]),
@@ -87,7 +81,8 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
      [("M5.number", "warning", RESULT / "power/result_2")]),
     ("no power logs of a run", lambda root: write_power(root, "2"),
      [("M5.missing", "warning", RESULT / "power/result_2")]),
-    ("a gap", rename_node, [("M5.names", "warning", RESULT / "power/result_3")]),
+    ("a gap", lambda root: [write_power(root), (root / POWER_3 / "node_1.txt").rename(
+        root / POWER_3 / "node_3.txt")], [("M5.names", "warning", RESULT / "power/result_3")]),
     ("a measurement that stops when it starts", lambda root: write_power(root, reading_ms=0),
      [("M5.no_energy", "warning", RESULT / f"power/result_{run}") for run in range(5)]),
     ("two runs", lambda root: write_power(root, "2", "3/sw_1.txt"),
@@ -200,7 +195,7 @@ def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
 def test_the_table_has_what_people_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(tmp_path, [resnet_40(index) for index in range(5)])
     write_power(tmp_path / "acme")
-    (row,) = check_json(tmp_path)["results"]
+    (row,) = json.loads(run_check(tmp_path, "--format", "json"))["results"]
     assert (row["global_batch_size"], row["epochs_to_target"]) == (2048, 36)
     assert row["energy_joules"] == pytest.approx(2500 * 60 * row["time_minutes"])
     assert (row["rcp_verdict"], row["precision"], row["models"]) == ("pass", "", None)
@@ -263,11 +258,6 @@ def test_weak_scaling_may_train_hundreds_of_models_measured_by_the_minute(tmp_pa
     submit_weak(tmp_path, 101)
     codes = {each.code for each in judge_as_mlperf(tmp_path, "mlperf-hpc-2.0").findings}
     assert codes == {"M4.missing"}
-
-
-def check_json(path: Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(run_check(path, "--format", "json"))
-    return report
 
 
 def run_check(path: Path, *options: str) -> str:

@@ -124,20 +124,16 @@ def test_the_same_load_with_own_noise_is_no_copy(load: str, watts: float, decima
         assert list(find_copies(logs)) == []
 
 
-@pytest.mark.parametrize(
-    "watts",
-    [
+def test_readings_that_tell_nothing_are_no_copies() -> None:
+    for watts in (
         [], [1.0], [5.0] * 300, [1.0, 2.0] * 150, [300.0 + n % 7 for n in range(300)],
         [0.0] * 100 + [1e8], [1e-7 * n for n in range(99)],
-    ],
-)  # fmt: skip
-def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
-    assert list(find_copies([log(watts), log(watts)])) == []
+    ):  # fmt: skip
+        assert list(find_copies([log(watts), log(watts)])) == []
 
 
-@pytest.mark.parametrize(
-    ("watts", "codes"),
-    [
+def test_the_same_readings_again_and_again() -> None:
+    for watts, codes in [
         ([700.0] * 60, ["T23.constant"]),
         ([350.0, 351.0] * 30, ["T23.periodic"]),
         ([300.0 + n % 32 for n in range(400)], ["T23.periodic"]),
@@ -148,11 +144,9 @@ def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
         ([*[350.0, 351.0] * 100, 351.0], []),  # out of step once
         ([420.0 if n % 40 else 350.0 for n in range(400)], []),  # evaluations of a steady run
         ([], []),
-    ],
-)
-def test_the_same_readings_again_and_again(watts: list[float], codes: list[str]) -> None:
-    found = [*_check_constant([make_power_log(watts)])]
-    assert [(each.code, each.severity) for each in found] == [(code, "warning") for code in codes]
+    ]:
+        found = [*_check_constant([make_power_log(watts)])]
+        assert [(f.code, f.severity) for f in found] == [(code, "warning") for code in codes]
 
 
 NODE: dict[str, Any] = {"nodes": 1, "processor_cores_per_node": 64, "accelerators_per_node": 8}
