@@ -23,8 +23,7 @@ def judge_folder(*paths: Path, with_course: bool = False) -> Judgement:
 
 def place_of(chosen: Definition, division: str = "closed") -> Place:
     """Return the place of a log of acme's box in a result."""
-    known = {"benchmark": chosen.name, "scale": chosen.scale, "division": division}
-    return Place("v1.0", "acme", "box", **known, in_result=True)
+    return Place("v1.0", "acme", "box", chosen.name, chosen.scale, division, in_result=True)
 
 
 ALONE = Place("v1.0")

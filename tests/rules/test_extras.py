@@ -76,9 +76,9 @@ def test_packages_have_an_extra_and_extras_their_packages() -> None:
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]
     names = {"PIL": "pillow", "pynvml": "nvidia-ml-py"}
-    for extra, packages in extras.PACKAGES_OF.items():
+    for extra, offered in extras.PACKAGES_OF.items():
         listed = sections[extra].replace("cepheid[score]", sections["score"]).lower()
-        for package in packages:
+        for package in offered:
             assert names.get(package, package).replace("_", "-").lower() in listed, extra
 
 

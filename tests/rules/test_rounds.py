@@ -148,12 +148,13 @@ def test_an_event_is_described(rule: EventRule) -> None:
 
 
 def test_a_value_has_these_types_only() -> None:
-    for value, types in [
+    cases: list[tuple[object, set[str]]] = [
         (None, {"null", "any"}), (True, {"true", "any"}), (False, {"any"}),
         (0, {"integer", "number", "any"}), (1.0, {"number", "any"}), ("", {"string", "any"}),
         ({}, {"object", "any"}), ([], {"any"}),
-    ]:  # fmt: skip
-        every = ("null", "true", "integer", "number", "string", "object", "any")
+    ]  # fmt: skip
+    every = ("null", "true", "integer", "number", "string", "object", "any")
+    for value, types in cases:
         assert {name for name in every if events.has_type(value, name)} == types  # type: ignore[arg-type]
 
 

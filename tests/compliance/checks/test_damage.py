@@ -265,8 +265,8 @@ def test_a_clock_of_another_unit_is_told_from_one_that_runs_wrong(tmp_path: Path
         assert found.code == "T4.unit"
         assert found.message == f"metadata.monotonic_ms looks like {unit}"
         assert "time.monotonic() * 1000" in found.hint
-    found = find(tmp_path, lambda record: record.update(time_ms=record["time_ms"] // 1000))
-    assert [finding.message for finding in found] == ["time_ms looks like seconds"]
+    findings = find(tmp_path, lambda record: record.update(time_ms=record["time_ms"] // 1000))
+    assert [finding.message for finding in findings] == ["time_ms looks like seconds"]
     codes = {finding.code for finding in find(tmp_path, scale_clock(1.01))}
     assert "T4.clocks_apart" in codes
     assert "T4.unit" not in codes

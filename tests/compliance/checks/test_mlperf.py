@@ -191,8 +191,8 @@ def test_logs_that_rules_cannot_judge_are_told(tmp_path: Path) -> None:
     found = check_40(change(CLOSED, "submission_benchmark", value=["resnet"]), tmp_path)
     assert ("M1.unreadable", 1) in {(finding.code, finding.line) for finding in found}
     for lines, judged_in in ((mll_lines(CLOSED), TRAINING_40), (mllog_lines(V06), TRAINING_06)):
-        told = check(lines, judged_in.name, tmp_path)
-        assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
+        found = check(lines, judged_in.name, tmp_path)
+        assert [(f.code, f.line, f.severity) for f in found] == [("T1.dialect", 1, "error")]
 
 
 def test_what_was_accepted_is_rejected_by_the_rules_of_mlcommons_alone(tmp_path: Path) -> None:

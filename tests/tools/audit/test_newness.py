@@ -17,15 +17,9 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission
 from cepheid.tools.audit import rerun
 from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
-from tests.compliance.asserting import call_tool
+from tests.compliance.asserting import Printed, call_tool
 from tests.compliance.builder import write_result
-from tests.tools.audit.test_audit_submission import (
-    BLOCKS,
-    MINI,
-    PROGRAM,
-    Printed,
-    write_foreign,
-)
+from tests.tools.audit.test_audit_submission import BLOCKS, MINI, PROGRAM, write_foreign
 from tests.tools.audit.test_containment import needs_bwrap
 
 COPY = 'cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"'
@@ -86,7 +80,7 @@ def test_old_outputs_and_the_same_log_are_refused(tmp_path: Path, capsys: Printe
 def test_no_two_recorded_runs_are_alike_but_a_run_is_like_itself() -> None:
     """However steadily a machine works: also where only a factor or a little noise lies between."""
     of_benchmark = defaultdict(list)
-    for path in sorted(ROOT / "submissions".glob("*/results/*/*/result_*.txt")):
+    for path in sorted((ROOT / "submissions").glob("*/results/*/*/result_*.txt")):
         of_benchmark[path.parent.name].append(list_durations_ms(read(path)))
     pairs = [pair for runs in of_benchmark.values() for pair in itertools.combinations(runs, 2)]
     assert len(pairs) > 500

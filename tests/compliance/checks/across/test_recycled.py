@@ -302,8 +302,10 @@ def write_disputed(tmp_path: Path) -> Path:
     return root
 
 
-def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
-    judgement = judge([package.read(root)], ROUND, stood=stood)
+def judge_runs(root: Path, *stood: str) -> dict[str, str]:
+    """Judge submissions of which those of some folders stood on the base branch."""
+    packages = [package.read(root)]
+    judgement = judge(packages, ROUND, stood=lambda path: path.relative_to(root).parts[0] in stood)
     verdicts: dict[str, str] = {}
     for submitter in judgement.submitters:
         (result,) = submitter.results
@@ -322,7 +324,7 @@ def test_what_stood_on_the_base_branch_is_innocent(tmp_path: Path) -> None:
         (("acme",), "scored", "rejected"),
         (("rival",), "rejected", "scored"),
     ):
-        found = judge_runs(root, lambda path, known=stood: path.relative_to(root).parts[0] in known)
+        found = judge_runs(root, *stood)
         assert found == {"acme": acme, "rival": rival}, stood
 
 
@@ -346,8 +348,7 @@ def test_organisers_decide_a_dispute(
     }  # fmt: skip
     (root / "decisions.yaml").write_text(json.dumps({"disputes": [entry]}))
     for stood in [""] if acme == "disputed" else ["", "acme", "rival"]:  # else one is innocent
-        found = judge_runs(root, lambda path, one=stood: path.relative_to(root).parts[0] == one)
-        assert found == {"acme": acme, "rival": rival}, stood
+        assert judge_runs(root, stood) == {"acme": acme, "rival": rival}, stood
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -356,6 +357,6 @@ def test_a_folder_that_is_copied_as_it_is(copies: int, tmp_path: Path) -> None:
     write(root, MINI, BOX, make_runs(MINI))
     for number in range(copies):
         shutil.copytree(root / "acme", root / f"aaa{number}")
-    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == "acme")
+    found = judge_runs(root, "acme")
     assert found == {"acme": "scored", **{f"aaa{number}": "rejected" for number in range(copies)}}
     assert judge_runs(root)["acme"] == "disputed"
