@@ -222,39 +222,29 @@ def test_numbers_of_devices_have_sources_and_shares_are_told() -> None:
     ("system", "precision", "peak"),
     [
         (H200, "torch.bfloat16", Peak("bf16", 16 * 989.4, "datasheet")),
-        (
-            {**H200, "peak_tflops": {"bf16": {"measured": 700.0}}},
-            "bf16",
-            Peak("bf16", 16 * 989.4, "datasheet"),
-        ),  # which counts before
+        ({**H200, "peak_tflops": {"bf16": {"measured": 700.0}}}, "bf16",
+         Peak("bf16", 16 * 989.4, "datasheet")),  # which counts before
         (CPU, "float32", Peak("fp32", 2 * 0.15, "measured")),
         (H200, "float32", Peak("tf32", 16 * 494.7, "datasheet")),
         (V100, "fp32", Peak("fp32", 16 * 15.7, "datasheet")),  # it has no units for tf32
         (A9, "fp32", Peak("tf32", 8 * 90.0, "measured")),  # before a datasheet without them
+        (CPU, "bf16", None),  # never measured
+        (CPU, "int4", None),
+        ({**CPU, "peak_tflops": {}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32", None),
+        ({**CPU, "nodes": 0}, "fp32", None),
+        ({**CPU, "nodes": "2"}, "fp32", None),
+        ({}, "fp32", None),
     ],
-)
-def test_the_peak_is_of_all_devices(system: dict[str, Any], precision: str, peak: Peak) -> None:
+)  # fmt: skip
+def test_the_peak_is_of_all_devices_or_unknown(
+    system: dict[str, Any], precision: str, peak: Peak | None
+) -> None:
     assert find_peak(system, precision) == peak
-
-
-@pytest.mark.parametrize(
-    ("system", "precision"),
-    [
-        (CPU, "bf16"),  # never measured
-        (CPU, "int4"),
-        ({**CPU, "peak_tflops": {}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32"),
-        ({**CPU, "nodes": 0}, "fp32"),
-        ({**CPU, "nodes": "2"}, "fp32"),
-        ({}, "fp32"),
-    ],
-)
-def test_an_unknown_peak_stays_unknown(system: dict[str, Any], precision: str) -> None:
-    assert find_peak(system, precision) is None
 
 
 @pytest.mark.parametrize("precision", ["fp32", "torch.bfloat16", "mixed_bfloat16", "int4"])

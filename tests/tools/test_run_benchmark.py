@@ -15,8 +15,6 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-import pytest
-
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.host import ROOT

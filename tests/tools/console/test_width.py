@@ -96,23 +96,3 @@ def test_tables_of_studies_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, text.splitlines())) <= COLUMNS
     assert {f"aten::mm {number}:" for number in range(9)} <= {*re.findall(r"aten::mm \d:", text)}
     assert wrap("word " * 40).count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [
-        (
-            "  cepheid check results     a folder",
-            ["  cepheid check \\", "      results", "      a folder"],
-        ),
-        ("  cepheid check a b c d e f g", ["  cepheid check a \\", "      b c d e f g"]),
-        ("pip install -e '.[a, b, c]'", ["pip install -e \\", "    '.[a, b, c]'"]),
-        (
-            "  make run RUNS=5       all that are missing",
-            ["  make run RUNS=5", "      all that are", "      missing"],
-        ),
-        ("make them, and show what it costs", ["make them, and show", "  what it costs"]),
-    ],
-)
-def test_a_command_goes_on_behind_backslashes_explained_below(line: str, lines: list[str]) -> None:
-    assert wrap(line, 20).split("\n") == lines
