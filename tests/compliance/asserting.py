@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,10 +25,10 @@ def assert_golden(text: str, name: str) -> None:
     assert text == path.read_text(encoding="utf-8"), f"{name}: CEPHEID_UPDATE_GOLDEN=1 updates it"
 
 
-def assert_refused(says: str, call: Callable[..., object], *arguments: object) -> None:
+def assert_refused(says: str, call: Callable[..., object], *arguments: Any, **options: Any) -> None:
     """Assert that a call ends in a UserError whose message matches the pattern ``says``."""
     with pytest.raises(UserError, match=says):
-        call(*arguments)
+        call(*arguments, **options)
 
 
 def assert_says(text: str, *phrases: str) -> None:

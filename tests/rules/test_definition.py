@@ -18,7 +18,7 @@ from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.hyperparameters import canonicalise, parse_hyperparameter
 from cepheid.rules.metrics import QualityTarget, Relations
-from tests.compliance.asserting import Patch
+from tests.compliance.asserting import Patch, assert_refused
 from tests.compliance.builder import quality
 from tests.compliance.small import STAR_SHAPE
 
@@ -31,14 +31,12 @@ def parse(scale: str = "mini", **changes: Any) -> Definition:
 
 
 def test_unknown_names_and_targets_are_refused() -> None:
-    with pytest.raises(UserError, match='did you mean "galaxy_shape"'):
-        definition.load("galaxy_shap", "mini")
+    assert_refused('did you mean "galaxy_shape"', definition.load, "galaxy_shap", "mini")
     with pytest.raises(UserError, match='has no scale "mnii"; did you mean "mini"'):
         definition.load("galaxy_shape", "mnii")
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     scales["mini"]["targets"] = {"rsme": 0.1, "accuracy": 0.8}
-    with pytest.raises(UserError, match="targets are given for"):
-        parse(scales=scales)
+    assert_refused("targets are given for", parse, scales=scales)
 
 
 def test_a_scale_is_merged_over_what_is_common_rule_by_rule() -> None:
@@ -253,8 +251,7 @@ def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
     assert parse_related().digest != parse().digest
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
     hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_sise": 0.001}
-    with pytest.raises(UserError, match='did you mean "global_batch_size"'):
-        parse(hyperparameters=hyperparameters)
+    assert_refused('did you mean "global_batch_size"', parse, hyperparameters=hyperparameters)
 
 
 def find_all(chosen: Definition, metrics: dict[str, float]) -> list[str]:

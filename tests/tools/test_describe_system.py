@@ -24,7 +24,7 @@ from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import describe_system
-from tests.compliance.asserting import Patch, Printed, call_tool
+from tests.compliance.asserting import Patch, Printed, assert_refused, call_tool
 from tests.distributed import on_ranks
 
 H200 = Accelerators(8, "NVIDIA H200")
@@ -55,8 +55,7 @@ def test_a_place_that_is_taken_or_cannot_be_written(tmp_path: Path, capsys: Prin
     assert json.loads(place.read_text())["system"] == "box"
     assert "submitter: the name of who submits" in capsys.readouterr().out
     before = place.read_bytes()
-    with pytest.raises(UserError, match="already exists"):
-        describe_system.main(["--output", str(place)])
+    assert_refused("already exists", describe_system.main, ["--output", str(place)])
     assert place.read_bytes() == before
     assert [path.name for path in place.parent.iterdir()] == ["box.json"]
     (tmp_path / "taken").touch()

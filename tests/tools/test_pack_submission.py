@@ -17,6 +17,7 @@ from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
+from tests.compliance.asserting import assert_refused
 from tests.compliance.builder import name_task, run_records, write_log, write_result
 from tests.compliance.judging import find_all, judge_folder
 from tests.full_disk import files_end_after, limit_files
@@ -189,8 +190,7 @@ def test_errors_and_other_code_are_told_and_nothing_is_written(root: Path, capsy
     ("where", "says"), [("nowhere", "no such folder"), (".", "not a submission")]
 )
 def test_a_folder_that_is_no_submission_is_refused(where: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=says):
-        pack(tmp_path / where)
+    assert_refused(says, pack, tmp_path / where)
 
 
 def test_a_full_or_locked_disk_keeps_the_manifest_from_before(root: Path) -> None:

@@ -112,8 +112,7 @@ def test_before_the_first_submission(tmp_path: Path) -> None:
     assert package.read(folder, may_be_empty=True).logs == 0
     assert_refused("no run logs here", package.read, folder)
     (folder / "result_1.log").write_text("")
-    with pytest.raises(UserError, match="rename it"):
-        package.read(folder, may_be_empty=True)
+    assert_refused("rename it", package.read, folder, may_be_empty=True)
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "leaderboard"])

@@ -17,7 +17,7 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission
 from cepheid.tools.audit import rerun
 from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
-from tests.compliance.asserting import Printed, call_tool
+from tests.compliance.asserting import Printed, assert_refused, call_tool
 from tests.compliance.builder import write_result
 from tests.tools.audit.test_audit_submission import BLOCKS, MINI, PROGRAM, write_foreign
 from tests.tools.audit.test_containment import needs_bwrap
@@ -63,8 +63,7 @@ def test_a_repetition_is_proven_to_be_new(
     if code == 1:
         assert says in call_tool(audit_submission.main, line, 1)
     else:
-        with pytest.raises(UserError, match=says):
-            audit_submission.main(line)
+        assert_refused(says, audit_submission.main, line)
 
 
 def test_old_outputs_and_the_same_log_are_refused(tmp_path: Path, capsys: Printed) -> None:

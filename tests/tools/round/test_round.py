@@ -23,7 +23,7 @@ from cepheid.tools import cli
 from cepheid.tools.round import publication
 from tests.checkout import ROOMS, copy_folders
 from tests.compliance import small
-from tests.compliance.asserting import Patch, Printed
+from tests.compliance.asserting import Patch, Printed, assert_refused
 from tests.compliance.builder import SYSTEM, derive_seed_of, write_result
 from tests.compliance.judging import make_site
 
@@ -186,8 +186,7 @@ def test_what_is_no_day_is_refused(key: str, day: str, tmp_path: Path, monkeypat
         text.replace("name: v1.0", "name: v7.0") + f"{key}: {day}\n", encoding="utf-8"
     )
     monkeypatch.setattr(rounds, "FOLDER", tmp_path)
-    with pytest.raises(UserError, match=r"v7\.0\.yaml: .*fix: "):
-        rounds.load("v7.0")
+    assert_refused(r"v7\.0\.yaml: .*fix: ", rounds.load, "v7.0")
 
 
 def test_a_publication_that_is_refused_keeps_the_digests_of_the_last_one(tmp_path: Path) -> None:
