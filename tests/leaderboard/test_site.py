@@ -294,9 +294,7 @@ def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
     assert "1 result has the same name as another one" in files["index.html"]
 
 
-def test_what_is_given_twice_counts_once_and_one_size_alone(
-    star_shape: Definition,
-) -> None:
+def test_what_is_given_twice_counts_once_and_one_size_alone(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     assert build_site(Path("out"), Path("out/results")) == build_site(Path("out"))
     write_result(Path("out"), star_shape)

@@ -128,10 +128,7 @@ def test_what_is_wrong_with_points_is_said() -> None:
             reference_points(MINI, {16: [30_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5}),
             "batch size 16 needs more samples than 32 (median 30,000 against 24,000)",
         ),
-        (
-            add_point(global_batch_size=128, opt_name="sgd"),
-            "batch size 128: opt_name must be adam",
-        ),
+        (add_point(global_batch_size=128, opt_name="sgd"), "batch size 128: opt_name must be adam"),
         (reference_points(MINI, {**SAMPLES, 128: [27_008] * 4}), "batch size 128: 4 of 5 runs"),
         (
             reference_points(MINI, {**SAMPLES, 128: [27_008] * 5 + [None]}),

@@ -214,10 +214,7 @@ UNKNOWN = {"checkpoint-hist", "threshold", "smoothing"}
 
 @pytest.mark.parametrize("program", OTHERS)
 def test_options_of_other_programs_have_a_suggestion_or_an_explanation(
-    program: str,
-    capsys: Printed,
-    tmp_path: Path,
-    monkeypatch: Patch,
+    program: str, capsys: Printed, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for word in {*OTHERS[program].split()} - UNKNOWN:

@@ -197,20 +197,6 @@ def test_what_befalls_good_runs_is_no_fault(name: str, tmp_path: Path) -> None:
     assert find_faults(tmp_path / "out") == []
 
 
-RECORDS = run_records(MINI, 1)
-
-
-def preempt(*ends: tuple[str, int]) -> Callable[[Path], None]:
-    """Leave logs that end before the nth record of a key: the machine was taken away."""
-
-    def change(folder: Path) -> None:
-        for number, (key, nth) in enumerate(ends):
-            cut = RECORDS[: line_number(RECORDS, key, nth)]
-            write_log(folder / f"interrupted_result_1_{number}.txt", cut)
-
-    return change
-
-
 def measure(watts: Mapping[str, float], **how: float) -> Callable[[Path], None]:
     """Let a meter be read at its own pace, with its own places."""
 
@@ -255,10 +241,6 @@ def attach(folder: Path) -> None:
 
 
 BESIDE: Mapping[str, Callable[[Path], object]] = {
-    "preempted before the clock": preempt(("init_stop", 0)),
-    "preempted in training": preempt(("block_stop", 1)),
-    "preempted between evaluation and block": preempt(("block_start", 1)),
-    "preempted twice": preempt(("eval_start", 0), ("block_stop", 1)),
     "a meter, twice a second": measure({"node0": 812.0}),
     "a meter, once a second": measure({"node0": 812.0}, every_ms=1_000.0),
     "a meter that is a little late": measure({"node0": 812.0}, every_ms=1_080.0),
@@ -269,19 +251,13 @@ BESIDE: Mapping[str, Callable[[Path], object]] = {
     "a meter that measures less often than it is read": hold,
     "a meter in whole watts": read(lambda chance, n: float(round(chance.gauss(300, 4)))),
     "accelerators at their limit of power": read(
-        lambda chance, n: 350.0 + chance.choice((-1, 0, 1))
-    ),
+        lambda chance, n: 350.0 + chance.choice((-1, 0, 1))),
     "a meter that shows nothing for a while": read(
-        lambda chance, n: 0.0 if n < 3 else chance.gauss(300, 3)
-    ),
-    "one run that missed": lambda folder: write_log(
-        folder / "result_2.txt",
-        put_metadata(
-            run_records(MINI, 2, blocks=1000, converged=False), "run_stop", reason="out of budget"
-        ),
-    ),
+        lambda chance, n: 0.0 if n < 3 else chance.gauss(300, 3)),
+    "one run that missed": lambda folder: write_log(folder / "result_2.txt", put_metadata(
+        run_records(MINI, 2, blocks=1000, converged=False), "run_stop", reason="out of budget")),
     "pictures and reports": attach,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BESIDE)

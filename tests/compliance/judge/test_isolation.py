@@ -100,11 +100,7 @@ IN_TWO_PROCESSES = ("a rule for whole logs", "a rule for submitters", "reading a
     ],
 )
 def test_a_failure_is_an_error_of_its_result(
-    place: str,
-    processes: int,
-    submissions: Path,
-    monkeypatch: Patch,
-    capfd: Printed,
+    place: str, processes: int, submissions: Path, monkeypatch: Patch, capfd: Printed
 ) -> None:
     if processes > 1:
         if multiprocessing.get_start_method() != "fork":

@@ -16,13 +16,7 @@ from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.tools.console.tables import write_table
-from tests.compliance.builder import (
-    put,
-    reference_points,
-    run_records,
-    write_log,
-    write_result,
-)
+from tests.compliance.builder import put, reference_points, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder, make_site
 
 SLOW = {5: [600] * 5, 10: [700] * 5, 20: [800] * 5}  # the built runs reach the targets after 150

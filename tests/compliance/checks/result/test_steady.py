@@ -55,16 +55,6 @@ def test_a_completed_run_was_set_aside(tmp_path: Path) -> None:
         assert says in found.got
 
 
-def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_0.txt", run_records(MINI, 2, blocks=2, converged=False))
-    write_log(folder / "interrupted_1.txt", RECORDS[: line_number(RECORDS, "eval_start", 2)])
-    write_log(folder / "interrupted_3.txt", RECORDS[: line_number(RECORDS, "seed")])
-    (found,) = find_all(tmp_path)
-    assert (found.code, found.severity) == ("S1.interrupted", "note")
-    assert package.read(tmp_path).logs == MINI.runs.required
-
-
 SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
     "only run_stop is cut off": ("T15.set_aside", cut(run_records(MINI, 2), 1)),
     "run_stop and eval_stop are cut off": ("T15.set_aside", cut(run_records(MINI, 2), 2)),
@@ -150,18 +140,23 @@ def test_what_excuses_a_run_is_not_proven_by_its_own_log(name: str, tmp_path: Pa
     assert {finding.code for finding in result.findings} >= {"T15.excused"}
 
 
+def before(index: int, key: str, nth: int = 0, blocks: int = 1) -> list[Record]:
+    """A log that ends before the nth record of a key: the machine was taken away."""
+    records = stopped(index, blocks)
+    return records[: line_number(records, key, nth) - 1]
+
+
 HONEST: dict[str, list[list[Record]]] = {
-    "killed early, and before the clock": [
-        stopped(3, 2),
-        stopped(3)[: line_number(RECORDS, "seed")],
-    ],
+    "killed early, and before the clock": [stopped(3, 2), before(3, "seed")],
     "preempted twice with each seed": [stopped(index) for index in range(5) for _ in range(2)],
-    "three starts that failed before the clock": [
-        stopped(1)[: line_number(RECORDS, "init_stop")] for _ in range(3)
-    ],
+    "preempted in training, and between evaluation and block": [
+        before(1, "block_stop", 1, 3), before(1, "block_start", 1, 3)],
+    "preempted in an evaluation": [before(0, "eval_stop"), before(0, "eval_accuracy", 2, 3)],
+    "stopped with a reason": [run_records(MINI, 2, blocks=2, converged=False)],
+    "three starts that failed before the clock": [before(1, "run_start")] * 3,
     "other code, before the clock": [OTHER_CODE[: line_number(OTHER_CODE, "init_stop")]],
     "killed between two evaluations": [stopped(4, 2)[:-2], stopped(4, 2)[:-5]],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -169,7 +164,9 @@ def test_honest_interruptions_are_notes(name: str, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     for number, records in enumerate(HONEST[name]):
         write_log(folder / f"interrupted_{number}.txt", records)
-    assert [finding.code for finding in find_all(tmp_path)] == ["S1.interrupted"]
+    (found,) = find_all(tmp_path)
+    assert (found.code, found.severity) == ("S1.interrupted", "note")
+    assert package.read(tmp_path).logs == MINI.runs.required
 
 
 SUBMISSIONS = Path(__file__).resolve().parents[4] / "submissions"
