@@ -150,6 +150,7 @@ def test_a_broken_file_is_refused_with_the_place(folder: Path) -> None:
         ),
         (lambda d: d["mini"]["points"][0]["runs"][1].update(note="x"), "'note' was unexpected"),
     ]:
+        (folder / "rcp.json").unlink(missing_ok=True)
         rcp.save("galaxy_shape", "mini", POINTS)
         document = json.loads((folder / "rcp.json").read_text())
         change(document)
