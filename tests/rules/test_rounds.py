@@ -1,7 +1,8 @@
-"""Rounds, their events, and the peaks of devices."""
+"""Rounds, their events, and the peaks of devices; a frozen round stays what it is."""
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ import pytest
 import yaml
 
 from cepheid.compliance.checks import CHECKS
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
 from cepheid.rules import definition, events, rounds, systems
+from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.events import EVENTS, METADATA_TYPES, EventRule, Phase
 from cepheid.rules.host import ROOT
 from cepheid.rules.systems import Peak, find_peak
-from tests.compliance.asserting import assert_refused, require
+from tests.compliance.asserting import Patch, assert_refused, require
+from tests.compliance.builder import write_result
 
 
 def _rules_of_the_books() -> dict[str, str]:
@@ -255,3 +261,74 @@ def test_a_bound_needs_no_field_and_is_above_peaks(system: dict[str, Any], preci
     peak = find_peak(system, precision)
     assert peak is None or bound.tflops > 5 * peak.tflops
     assert systems.find_bound(system, precision) is None
+
+
+OUT = Path("out")
+
+
+@pytest.fixture
+def frozen(star_shape: Definition, tmp_path: Path, monkeypatch: Patch) -> Path:
+    """A checkout in which the definitions of v1.0 are frozen; returns those of the next round."""
+    monkeypatch.setattr(definition, "FROZEN", tmp_path / "frozen")
+    shutil.copytree(definition.locate_benchmarks(), tmp_path / "frozen" / "v1.0")
+    write_result(OUT, star_shape)
+    return definition.locate_benchmarks()
+
+
+def find_errors_in(judged_in: rounds.Round) -> list[Finding]:
+    judgement = judge([package.read(OUT)], judged_in)
+    return [finding for finding in judgement.findings if finding.is_error]
+
+
+def change_definition(benchmarks: Path, what: str) -> None:
+    path = benchmarks / "star_shape" / "benchmark.yaml"
+    document = yaml.safe_load(path.read_text())
+    if what == "target":
+        document["scales"]["mini"]["targets"]["rmse"] /= 1e3
+    elif what == "scale":
+        del document["scales"]["mini"]
+    elif what == "renamed":
+        path.parent.rename(path.parents[1] / "star_forms")
+        return
+    elif what == "reference points":
+        path.with_name("rcp.json").unlink()
+        return
+    path.write_text(yaml.safe_dump(document))
+    definition._read_document.cache_clear()
+
+
+@pytest.mark.parametrize("what", ["target", "scale", "renamed", "reference points"])
+def test_a_changed_definition_voids_no_result_of_a_frozen_round(what: str, frozen: Path) -> None:
+    before = judge([package.read(OUT)], rounds.load("v1.0"))
+    change_definition(frozen, what)
+    after = judge([package.read(OUT)], rounds.load("v1.0"))
+    assert not find_errors_in(rounds.load("v1.0"))
+    assert after.findings == before.findings
+    assert [r.convergence for r in after.results] == [r.convergence for r in before.results]
+
+
+@pytest.fixture
+def second(frozen: Path, tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
+    """Rounds v1.0 and v1.1, which carries results of the first; returns their folder."""
+    folder = tmp_path / "rounds"
+    folder.mkdir()
+    first = yaml.safe_load((rounds.FOLDER / "v1.0.yaml").read_text())
+    for document in (first, first | {"name": "v1.1", "carries": ["v1.0"]}):
+        (folder / f"{document['name']}.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.setattr(rounds, "FOLDER", folder)
+    rounds.load.cache_clear()
+    yield frozen
+    rounds.load.cache_clear()
+
+
+def test_a_round_carries_results_of_the_same_definition_or_nothing(second: Path) -> None:
+    path = rounds.FOLDER / "v1.1.yaml"
+    content = path.read_text()
+    assert not find_errors_in(rounds.load("v1.1"))
+    path.write_text(yaml.safe_dump(yaml.safe_load(content) | {"carries": []}))
+    rounds.load.cache_clear()
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.round"}
+    path.write_text(content)
+    rounds.load.cache_clear()
+    change_definition(second, "target")
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.definition"}

@@ -210,7 +210,7 @@ def test_another_name_is_no_team(team: str, tmp_path: Path) -> None:
 
 
 def test_a_second_team_needs_a_first_one_unless_its_name_is_its_own(tmp_path: Path) -> None:
-    (found,) = submit_teams(tmp_path, "acme_2")
+    (found,) = submit_teams(tmp_path / "alone", "acme_2")
     assert (found.code, found.severity) == ("S2.submitter", "error")
     assert "that of the first team must be there" in found.hint
     submit_teams(tmp_path, "acme")

@@ -1,25 +1,19 @@
 """What honest submitters do must pass: every result of ours, and whatever befalls good runs.
 
 One table of variations of a compliant result, and one of ways to write the same log, which is tried
-on all recorded results. Nothing but notes may be found. What was judged by frozen definitions stays
-what it is in a second round.
+on all recorded results. Nothing but notes may be found.
 """
 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
-from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
-from cepheid.rules import definition, rounds
-from cepheid.rules.definition import Definition
+from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from tests.compliance.builder import (
     PNG,
@@ -264,71 +258,3 @@ BESIDE: Mapping[str, Callable[[Path], object]] = {
 def test_what_lies_beside_good_logs_is_no_fault(name: str, tmp_path: Path) -> None:
     BESIDE[name](write_result(tmp_path / "out", MINI))
     assert find_faults(tmp_path / "out") == []
-
-
-OUT = Path("out")
-
-
-@pytest.fixture
-def frozen(star_shape: Definition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout in which the definitions of v1.0 are frozen; returns those of the next round."""
-    monkeypatch.setattr(definition, "FROZEN", tmp_path / "frozen")
-    shutil.copytree(definition.locate_benchmarks(), tmp_path / "frozen" / "v1.0")
-    write_result(OUT, star_shape)
-    return definition.locate_benchmarks()
-
-
-def find_errors_in(judged_in: rounds.Round) -> list[Finding]:
-    judgement = judge([package.read(OUT)], judged_in)
-    return [finding for finding in judgement.findings if finding.is_error]
-
-
-def change_definition(benchmarks: Path, what: str) -> None:
-    path = benchmarks / "star_shape" / "benchmark.yaml"
-    document = yaml.safe_load(path.read_text())
-    if what == "target":
-        document["scales"]["mini"]["targets"]["rmse"] /= 1e3
-    elif what == "scale":
-        del document["scales"]["mini"]
-    elif what == "renamed":
-        path.parent.rename(path.parents[1] / "star_forms")
-        return
-    elif what == "reference points":
-        path.with_name("rcp.json").unlink()
-        return
-    path.write_text(yaml.safe_dump(document))
-    definition._read_document.cache_clear()
-
-
-@pytest.mark.parametrize("what", ["target", "scale", "renamed", "reference points"])
-def test_a_changed_definition_voids_no_result_of_a_frozen_round(what: str, frozen: Path) -> None:
-    before = judge([package.read(OUT)], rounds.load("v1.0"))
-    change_definition(frozen, what)
-    after = judge([package.read(OUT)], rounds.load("v1.0"))
-    assert not find_errors_in(rounds.load("v1.0"))
-    assert after.findings == before.findings
-    assert [r.convergence for r in after.results] == [r.convergence for r in before.results]
-
-
-@pytest.fixture
-def second(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Rounds v1.0 and v1.1, which carries results of the first; returns their folder."""
-    folder = tmp_path / "rounds"
-    folder.mkdir()
-    first = yaml.safe_load((rounds.FOLDER / "v1.0.yaml").read_text())
-    for document in (first, first | {"name": "v1.1", "carries": ["v1.0"]}):
-        (folder / f"{document['name']}.yaml").write_text(yaml.safe_dump(document))
-    monkeypatch.setattr(rounds, "FOLDER", folder)
-    rounds.load.cache_clear()
-    yield frozen
-    rounds.load.cache_clear()
-
-
-def test_a_round_carries_results_of_the_same_definition_or_nothing(second: Path) -> None:
-    assert not find_errors_in(rounds.load("v1.1"))
-    change_definition(second, "target")
-    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.definition"}
-    path = rounds.FOLDER / "v1.1.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"carries": []}))
-    rounds.load.cache_clear()
-    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.round"}
