@@ -1,6 +1,7 @@
 """ssd: the network, its schedule, what it finds and refuses; the contract tests have the rest."""
 
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     config = configure_small(FULL, tmp_path, *settings, samples=samples, **narrow)
     task = build_and_train(config, samples=4)
     assert len(task.model.defaults) == 8732
-    assert dataclasses.astuple(task.data.loader.variation.strengths) == (0.125, 0.5, 0.5, 0.05)
+    assert astuple(task.data.loader.variation.strengths) == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
     assert len(task.data.images.compose_pictures(np.arange(9, 13), config.definition.data)) == 4

@@ -15,6 +15,7 @@ from cepheid.rules import definition, extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from tests import tiny
+from tests.compliance.asserting import Patch, assert_refused
 
 SIZES = {"train_samples": 64, "evaluation_samples": 5}
 OURS = ROOT / "submissions" / "cepheid"
@@ -30,7 +31,7 @@ SAMPLES: dict[
 }
 
 
-def load(name: str, data_root: Path, monkeypatch: pytest.MonkeyPatch, split: str) -> Any:
+def load(name: str, data_root: Path, monkeypatch: Patch, split: str) -> Any:
     """Load a split of a small dataset of a benchmark, which the session prepares once."""
     needed = ("torch", *definition.load(name, "mini").extras)
     if missing := extras.find_missing(each for one in needed for each in extras.PACKAGES_OF[one]):
@@ -43,9 +44,7 @@ def load(name: str, data_root: Path, monkeypatch: pytest.MonkeyPatch, split: str
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_dataset_is_samples_and_arrays(
-    name: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dataset_is_samples_and_arrays(name: str, data_root: Path, monkeypatch: Patch) -> None:
     from torch.utils.data import Dataset
 
     train = load(name, data_root, monkeypatch, "train")
@@ -66,7 +65,7 @@ def test_a_dataset_is_samples_and_arrays(
         evaluation[5]
 
 
-def test_a_loader_with_workers_takes_it(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_with_workers_takes_it(data_root: Path, monkeypatch: Patch) -> None:
     train = load("galaxy_shape", data_root, monkeypatch, "train")
     from torch.utils.data import DataLoader
 
@@ -74,17 +73,13 @@ def test_a_loader_with_workers_takes_it(data_root: Path, monkeypatch: pytest.Mon
     assert batch["stamps"].shape == (4, 6, 64, 64)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_names_are_refused() -> None:
+    for arguments, message in [
         (("galaxy_shap",), 'did you mean "galaxy_shape"'),
         (("galaxy_shape", "test"), r'no split "test".*expected "train" or "evaluation"'),
         (("galaxy_shape", "trian"), 'did you mean "train"'),
-    ],
-)
-def test_wrong_names_are_refused(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        cepheid.datasets.load(*arguments)
+    ]:
+        assert_refused(message, cepheid.datasets.load, *arguments)
 
 
 @pytest.mark.parametrize("name", definition.names())
@@ -120,7 +115,7 @@ def test_galaxies_are_generated_again_from_a_seed() -> None:
     assert not torch.equal(galaxies, model.generate(3))
 
 
-def test_logs_and_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_and_results_are_read(monkeypatch: Patch) -> None:
     pytest.importorskip("scipy")
     (folder,) = OURS.glob("results/2x-amd-epyc-zen4/galaxy_shape-mini-closed")
     log = cepheid.read_log(folder / "result_0.txt")
@@ -140,12 +135,9 @@ def test_logs_and_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"could not be prepared:\n.*there is no such folder"):
         cepheid.datasets.load("resnet50", split="train", scale="full", root=str(tmp_path))
-    with pytest.raises(UserError, match="there is no such run log"):
-        cepheid.read_log(tmp_path / "result_0.txt")
-    with pytest.raises(UserError, match="no run logs here"):
-        cepheid.results(tmp_path)
-    with pytest.raises(UserError, match="no result was found"):
-        cepheid.results()
+    assert_refused("there is no such run log", cepheid.read_log, tmp_path / "result_0.txt")
+    assert_refused("no run logs here", cepheid.results, tmp_path)
+    assert_refused("no result was found", cepheid.results)
     with pytest.raises(AttributeError, match="module 'cepheid' has no attribute 'dataset'"):
         _ = cepheid.dataset  # type: ignore[attr-defined]
 
@@ -176,7 +168,7 @@ def test_the_examples_run(script: str, printed: list[str], tmp_path: Path) -> No
         variables["CEPHEID_BENCHMARKS"] = str(tiny.folder_of("galaxy_shape", data=SIZES))
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "examples" / script)],
-        cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=variables, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(words in done.stdout for words in printed), done.stdout

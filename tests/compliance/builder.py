@@ -29,7 +29,6 @@ SYSTEM: Mapping[str, Any] = {
 
 
 def make_png(side: int, rows: bytes) -> bytes:
-    """A grey picture of ``side`` × ``side`` pixels."""
     size = side.to_bytes(4)
     chunks = {b"IHDR": size + size + b"\x08\0\0\0\0", b"IDAT": zlib.compress(rows), b"IEND": b""}
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -61,7 +60,6 @@ class LogBuilder:
     now_ms: float = 0.0
 
     def event(self, key: str, value: object = None, **metadata: object) -> None:
-        """One record; its event type is the vocabulary's."""
         clock = {"monotonic_ms": BOOT_MS + self.now_ms}
         self.records.append({
             "namespace": "", "time_ms": START_MS + int(self.now_ms),
@@ -71,7 +69,6 @@ class LogBuilder:
         self.now_ms += 0.5
 
     def wait(self, milliseconds: float) -> None:
-        """Time passes."""
         self.now_ms += milliseconds
 
 
@@ -200,7 +197,6 @@ def _before_the_clock(
     system: Mapping[str, Any],
     hyperparameters: Mapping[str, object],
 ) -> LogBuilder:
-    """Identity and initialisation."""
     log = LogBuilder(definition, now_ms=index * 1e7)
     identity = {
         "round": "v1.0", "org": system["submitter"], "platform": system["system"],
@@ -232,7 +228,6 @@ def _before_the_clock(
 
 
 def describe_implementation(system: Mapping[str, Any]) -> dict[str, object]:
-    """What a run logs of the machine that a description describes."""
     accelerators = system["nodes"] * system["accelerators_per_node"]
     return {
         **IMPLEMENTATION,
@@ -243,7 +238,6 @@ def describe_implementation(system: Mapping[str, Any]) -> dict[str, object]:
 
 
 def derive_seed_of(definition: Definition, index: int, system: Mapping[str, Any] = SYSTEM) -> int:
-    """The seed of a run of a system in the current round."""
     nonce, name = rounds.load("v1.0").nonce, f"{definition.name}-{definition.scale}"
     return derive_seed(nonce, system["submitter"], system["system"], name, index)
 
@@ -311,15 +305,20 @@ def reference_points(
 
 
 def line_of(record: Record) -> str:
-    """A record as its line of a log."""
     return f"{MARKER} {json.dumps(record)}"
 
 
 def write_log(path: Path, records: Sequence[Record]) -> Path:
-    """Write a run log."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
     return path
+
+
+def name_task(records: Sequence[Record], digest: str) -> list[Record]:
+    """Return the records of a run that also names the digest of the submitter's code."""
+    at = line_number(records, "code_digest")
+    named = {**records[at - 1], "key": "task_digest", "value": digest}
+    return [*records[:at], named, *records[at:]]
 
 
 def write_result(
@@ -385,7 +384,6 @@ def power_lines(
 def write_power(
     folder: Path, records: Sequence[Record], index: int, watts: Mapping[str, float], **how: Any
 ) -> Path:
-    """Write the power log of a run into the folder of its result."""
     path = folder / f"power_{index}.csv"
     path.write_text("".join(f"{line}\n" for line in power_lines(records, watts, **how)))
     return path
@@ -402,14 +400,12 @@ def edit(
 
 
 def put(records: Sequence[Record], key: str, nth: int = 0, /, **fields: object) -> list[Record]:
-    """A copy in which the ``nth`` record of a key has other fields."""
     return edit(records, key, lambda record: record.update(fields), nth)
 
 
 def put_metadata(
     records: Sequence[Record], key: str, nth: int = 0, /, **fields: object
 ) -> list[Record]:
-    """A copy in which the ``nth`` record of a key has other metadata."""
     return edit(records, key, lambda record: record["metadata"].update(fields), nth)
 
 
@@ -423,13 +419,11 @@ def delay(
 
 
 def set_clocks(record: Record, other: Record, later_ms: int = 0) -> None:
-    """Give a record the times of another one, or later ones."""
     record["time_ms"] = other["time_ms"] + later_ms
     record["metadata"]["monotonic_ms"] = other["metadata"]["monotonic_ms"] + later_ms
 
 
 def copy_quality(record: Record, other: Record) -> None:
-    """Give an evaluation the quality of another one."""
     record["value"] = other["value"]
     record["metadata"]["metrics"] = other["metadata"]["metrics"]
 
@@ -456,10 +450,8 @@ def stretch_all(key: str, factor: float) -> Callable[[list[Record]], None]:
 
 
 def find(records: Sequence[Record], key: str, nth: int = 0) -> Record:
-    """Return the ``nth`` record of a key."""
     return records[line_number(records, key, nth) - 1]
 
 
 def line_number(records: Sequence[Record], key: str, nth: int = 0) -> int:
-    """The line of the ``nth`` record of a key."""
     return [number for number, record in enumerate(records, 1) if record["key"] == key][nth]

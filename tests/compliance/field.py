@@ -28,7 +28,6 @@ TPU = {"accelerator": "Example TPU <b>3</b>", "framework": "jax 0.9", "status": 
 def describe_system(
     submitter: str, system: str, accelerators: int = 0, **more: Any
 ) -> dict[str, Any]:
-    """The description of a system."""
     named = {"submitter": submitter, "system": system, "accelerators_per_node": accelerators}
     return {**SYSTEM, **named, **more}
 
@@ -94,7 +93,6 @@ def write_training(
 def write_generation(
     root: Path, images: Definition, system: Mapping[str, Any], seconds_per_image: float
 ) -> Path:
-    """A result of a benchmark that generates."""
     folder = write_result(root / str(system["submitter"]), images, system=system, runs=0)
     for index in range(images.runs.required):
         records = generation_records(
@@ -105,7 +103,6 @@ def write_generation(
 
 
 def write_power(folder: Path) -> None:
-    """Power logs beside the run logs of a result that ``write_training`` wrote."""
     for path in sorted(folder.glob("result_*.txt")):
         lines = path.read_text(encoding="utf-8").splitlines()
         records = [json.loads(line.split(" ", 1)[1]) for line in lines]
@@ -115,6 +112,5 @@ def write_power(folder: Path) -> None:
 
 
 def png(side: int = 24) -> bytes:
-    """A small grey picture."""
     rows = b"".join(b"\0" + bytes((x * y) % 256 for x in range(side)) for y in range(side))
     return make_png(side, rows)

@@ -72,7 +72,6 @@ def resnet_40(
 
 
 def gnmt_06(index: int = 0, *, status: str = "success") -> list[Entry]:
-    """A compliant GNMT log of Training v0.6."""
     entries = [
         Entry("submission_benchmark", "gnmt"), Entry("submission_org", "acme"),
         Entry("submission_division", "closed"), Entry("submission_status", "onprem"),
@@ -101,7 +100,6 @@ def gnmt_06(index: int = 0, *, status: str = "success") -> list[Entry]:
 
 
 def cosmoflow_20(index: int = 0) -> list[Entry]:
-    """A compliant CosmoFlow log of HPC v2.0."""
     entries = [
         Entry("submission_benchmark", "cosmoflow"), Entry("submission_org", "acme"),
         Entry("submission_division", "closed"), Entry("submission_status", "onprem"),
@@ -135,7 +133,6 @@ def _time(entries: Sequence[Entry], index: int) -> Iterator[tuple[int, Entry]]:
 
 
 def mllog_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
-    """The lines of a log in the dialect of v0.7 and later."""
     lines = []
     for number, (now_ms, entry) in enumerate(_time(entries, index)):
         record = {
@@ -148,7 +145,6 @@ def mllog_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
 
 
 def mll_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
-    """The lines of a log in the dialect of v0.6."""
     lines = []
     for number, (now_ms, entry) in enumerate(_time(entries, index)):
         metadata = {"file": "train.py", "lineno": number, **entry.metadata}
@@ -158,14 +154,12 @@ def mll_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
 
 
 def write(path: Path, lines: Sequence[str]) -> Path:
-    """Write a log."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def change(entries: Sequence[Entry], key: str, nth: int = 0, /, **fields: Any) -> list[Entry]:
-    """A copy in which the ``nth`` record of a key has other fields."""
     made = list(entries)
     at = [number for number, entry in enumerate(made) if entry.key == key][nth]
     made[at] = replace(made[at], **fields)
@@ -173,7 +167,6 @@ def change(entries: Sequence[Entry], key: str, nth: int = 0, /, **fields: Any) -
 
 
 def drop(entries: Sequence[Entry], *keys: str) -> list[Entry]:
-    """A copy without any record of these keys."""
     return [entry for entry in entries if entry.key not in keys]
 
 

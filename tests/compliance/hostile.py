@@ -104,7 +104,6 @@ def folder_of(root: Path) -> Path:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """List the files below a folder in a fixed order."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
@@ -300,7 +299,6 @@ class Bench:
 
     @property
     def submissions(self) -> Path:
-        """The submissions to damage."""
         return self.work / "submissions"
 
 

@@ -51,7 +51,6 @@ def _write(root: Path, asked: Definition, number: int, division: str) -> None:
 
 
 def vary(asked: Definition, records: list[Record], noise: random.Random) -> None:
-    """Give a run values and times of its own."""
     delay_ms = 0.0
     # Distances from the targets vary, so that a run that reached them still does.
     targets = {target.metric: target.target for target in asked.quality}

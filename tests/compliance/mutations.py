@@ -1,7 +1,7 @@
 """Broken run logs by the million: random changes of real and of built ones.
 
 ``mutated`` is a pure function of a corpus and a ``random.Random``, so that a seed and a number name
-an input for ever. The script tests/fuzz.py makes very many, test_fuzz.py a few.
+an input for ever. The script tests/fuzz.py makes very many, test_runlog.py a few.
 """
 
 import io

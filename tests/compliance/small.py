@@ -11,6 +11,7 @@ import yaml
 
 from cepheid.rules import definition, rcp
 from cepheid.rules.definition import Definition
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import reference_points
 
 STAR_SHAPE: dict[str, Any] = {
@@ -82,9 +83,7 @@ SAMPLES = {  # to target, of the reference at mini scale; an evaluation every 50
 }
 
 
-def install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, data_digest: str | None = None
-) -> Definition:
+def install(folder: Path, monkeypatch: Patch, data_digest: str | None = None) -> Definition:
     """Make ``star_shape`` and ``star_images`` the only benchmarks; returns the first's mini scale.
 
     That one has reference convergence points, the full scale has none. ``data_digest`` is that of

@@ -23,14 +23,13 @@ from cepheid.rules.findings import FOLDER, Code, load_codes, parse_codes
 from cepheid.rules.rounds import ProblemKind
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_TESTS = ("test_codes.py", "test_finding.py", "test_formats.py")  # they check no log
+NOT_TESTS = ("test_codes.py", "test_formats.py")  # they check no log
 FILES = sorted(FOLDER.glob("*.yaml"))
 OF_RECORD = {"key", "value"}
 CODE = re.compile(r"[A-Z]+[0-9]+\.[a-z0-9_]+")
 
 
 def strings(path: Path) -> Iterator[str]:
-    """Return the string constants of a Python file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
@@ -66,7 +65,6 @@ class Call:
 
 @cache
 def list_calls() -> Sequence[Call]:
-    """List every call of ``breach`` in the checker."""
     return tuple(_find_calls())
 
 
@@ -108,16 +106,13 @@ def cases_of(argument: ast.expr | None, tree: ast.AST) -> set[str]:
         values = [node.value for node in assigned if ast.unparse(node.targets[0]) == argument.id]
         return {text for value in values for text in constants_in(value)}
     if ast.unparse(argument) == "problem.case":  # T1's, from the tables of what damages a log
-        of_form = {
-            case for name, code in load_codes().items() if "T1." in name for case in code.cases
-        }
-        return of_form & set(strings(ROOT / "compliance" / "read" / "log" / "damage.py"))
+        found = {case for key, code in load_codes().items() if "T1." in key for case in code.cases}
+        return found & set(strings(ROOT / "compliance" / "read" / "log" / "damage.py"))
     assert isinstance(argument, ast.IfExp)
     return {*constants_in(argument.body), *constants_in(argument.orelse)}
 
 
 def constants_in(node: ast.AST) -> Iterator[str]:
-    """Yield the string constants of an expression that are not empty."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
             yield part.value
@@ -147,12 +142,15 @@ def test_every_code_and_every_case_is_given_by_a_call() -> None:
     assert given == {(code.name, case) for code in codes for case in (*code.cases, "")}
 
 
-def test_every_code_is_explained_with_an_example() -> None:
+def test_codes_are_explained_and_cases_differ() -> None:
     for name, code in load_codes().items():
         assert code.example.keys() == list_facts(code), name
         text = explain(name)
         assert code.means in text
         assert next(code.fill(code.example)) in text
+    for name, code in load_codes().items():
+        assert all(form != code for form in code.cases.values()), name
+        assert code.why != code.means, name
 
 
 def source_codes() -> Counter[str]:
@@ -161,13 +159,10 @@ def source_codes() -> Counter[str]:
     return codes_in(ROOT / "compliance") + of_problems
 
 
-def test_every_code_is_given_in_one_place_and_stands_in_the_data() -> None:
+def test_codes_have_one_place_and_belong_to_a_rule() -> None:
     given = codes_in(ROOT / "compliance")
     assert [code for code, count in given.items() if count > 1] == []
     assert load_codes().keys() == source_codes().keys()
-
-
-def test_every_code_belongs_to_a_rule_and_no_book_repeats_it() -> None:
     assert {code.rule for code in load_codes().values()} <= read_rules().keys()
     for book in (ROOT / "rules").glob("*.md"):
         text = book.read_text(encoding="utf-8")
@@ -203,17 +198,8 @@ def test_a_template_that_reaches_into_a_fact_is_refused(message: str) -> None:
     assert "late.fix" in str(find_schema_problem({"T8.late": of_case}, "findings"))
 
 
-def test_yaml_that_makes_objects_is_refused() -> None:
+def test_data_make_no_objects_and_facts_are_no_templates() -> None:
     with pytest.raises(yaml.YAMLError):
         list(parse_codes("T8.late: !!python/object/apply:os.getcwd []"))
-
-
-def test_a_fact_is_not_expanded_as_a_template() -> None:
     (code,) = parse_codes('T8.late: {means: x, message: "{name} {{}}"}')
     assert next(code.fill({"name": "{name.__class__} {0}"})) == "{name.__class__} {0} {}"
-
-
-def test_a_case_differs_from_its_code() -> None:
-    for name, code in load_codes().items():
-        assert all(form != code for form in code.cases.values()), name
-        assert code.why != code.means, name

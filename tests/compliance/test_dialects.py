@@ -1,9 +1,8 @@
-"""The dialect of MLPerf v0.6, and what both dialects do with lines as real logs have them."""
+"""The dialects of MLPerf v0.5, which is scored and not judged, and of v0.6; lines of real logs."""
 
 import json
 import re
 import string
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,11 @@ from hypothesis import strategies as st
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log import records, runlog
 from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.log.version_05 import parse
+from cepheid.compliance.score.scores import score_times
 from cepheid.rules import rounds
 from tests.compliance.history import gnmt_06, mll_lines
+from tests.compliance.judging import judge_as_mlperf
 
 LINES = mll_lines(gnmt_06())
 ROUND = rounds.load("mlperf-training-0.6")
@@ -48,27 +50,16 @@ def test_a_v06_log_is_read_as_any_other(tmp_path: Path) -> None:
     assert [event.value for event in run.evaluations] == [20.1, 24.3]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (lambda lines: [*lines, lines[-2].replace('"epoch_num": 2', '"epoch_num": 9')], 2),
-        (lambda lines: [_count_from_zero(line) for line in lines], 2),
-    ],
-    ids=["an evaluation after run_stop", "epochs that begin with 0"],
-)
-def test_the_epochs_are_those_at_run_stop(
-    change: Callable[[list[str]], list[str]], expected: int, tmp_path: Path
-) -> None:
-    lines = list(LINES)
-    while "run_stop" not in lines[-1]:
-        lines.pop()
-    evaluation = next(line for line in reversed(lines) if "eval_accuracy" in line)
-    changed = change([*lines[:-1], evaluation, lines[-1]])
-    assert read("\n".join(changed).encode(), tmp_path).progress == (expected, False)
-
-
-def _count_from_zero(line: str) -> str:
-    return re.sub(r'"epoch_num": (\d)', lambda found: f'"epoch_num": {int(found[1]) - 1}', line)
+def test_the_epochs_are_those_at_run_stop(tmp_path: Path) -> None:
+    for change in [
+        lambda lines: [*lines, lines[-2].replace('"epoch_num": 2', '"epoch_num": 9')],
+        lambda lines: [re.sub(r'(?<="epoch_num": )[12]', lambda n: str(int(n[0]) - 1), line)
+                       for line in lines],
+    ]:  # fmt: skip
+        stop = next(number for number, line in enumerate(LINES) if "run_stop" in line)
+        evaluation = next(line for line in reversed(LINES[:stop]) if "eval_accuracy" in line)
+        changed = change([*LINES[:stop], evaluation, LINES[stop]])
+        assert read("\n".join(changed).encode(), tmp_path).progress == (2, False)
 
 
 @ANY_TIME
@@ -125,19 +116,13 @@ def test_a_last_line_cut_off_is_truncated(cut: int, tmp_path: Path) -> None:
     assert len(run.events) == len(LINES) - 1
 
 
-def test_glued_records_are_both_read_and_reported(tmp_path: Path) -> None:
+def test_records_on_one_line_are_all_read(tmp_path: Path) -> None:
     run = read(f"{LINES[0]}{LINES[1]}\n{LINES[2]}\n".encode(), tmp_path)
     assert [event.line for event in run.events] == [1, 1, 2]
     assert [(problem.line, problem.kind) for problem in run.problems] == [(1, "place")]
-
-
-def test_a_carriage_return_parts_records_from_progress_bars(tmp_path: Path) -> None:
     run = read(f"10%\r20%\r{LINES[0]}\r30%\r{LINES[1]}\r\n{LINES[2]}\n".encode(), tmp_path)
     assert [event.line for event in run.events] == [1, 1, 2]
     assert {problem.kind for problem in run.problems} == {"around"}
-
-
-def test_a_rank_may_stand_before_thousands_of_records(tmp_path: Path) -> None:
     lines = [*LINES, *[LINES[-3]] * 3_000, f"{LINES[0]}{LINES[1]}", LINES[-1]]
     run = read("".join(f"[1,0]<stdout>: {line}\n" for line in lines).encode(), tmp_path)
     assert len(run.events) == len(lines) + 1
@@ -145,15 +130,17 @@ def test_a_rank_may_stand_before_thousands_of_records(tmp_path: Path) -> None:
     assert [p.line for p in run.problems if p.kind == "place"] == [len(lines) - 1]
 
 
-def test_bytes_that_are_not_utf8_are_read_as_latin_1(tmp_path: Path) -> None:
+def test_bytes_and_contents_of_others_do_no_harm(tmp_path: Path) -> None:
     run = read(LINES[1].replace("acme", "Müller").encode("latin-1") + b"\n", tmp_path)
     assert run.text("submission_org") == "Müller"
     assert [problem.kind for problem in run.problems] == ["text"]
+    content = '{"value": 1, "metadata": {}, "time_ms": 7, "key": "other"}'
+    run = read(f":::MLL 2.5 mine: {content}\n".encode(), tmp_path)
+    assert [(event.key, event.time_ms) for event in run.events] == [("mine", 2500)]
 
 
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
+def test_broken_lines_are_problems_and_no_exceptions(tmp_path: Path) -> None:
+    for line, kind in [
         (":::MLL 1.2.3 a: {}", "fields"),
         (":::MLL 1.0 a: 5", "json"),
         (":::MLL 1.0 a: {", "json"),
@@ -173,16 +160,83 @@ def test_bytes_that_are_not_utf8_are_read_as_latin_1(tmp_path: Path) -> None:
         (":::MLL " * 100_000, "json"),
         (":::MLL 1.0 a: {}" * 5_000, "fields"),
         (":::MLL " + "9" * 900_000 + " a: {}", "json"),
-    ],
-)
-def test_broken_lines_are_problems_and_no_exceptions(line: str, kind: str, tmp_path: Path) -> None:
-    run = read(f"{line}\n".encode(), tmp_path)
-    assert kind in {problem.kind for problem in run.problems}
-    assert all(problem.line in (1, None) for problem in run.problems)
-    assert len(run.problems) <= 2 * records.PROBLEMS_MAX + 1
+    ]:
+        run = read(f"{line}\n".encode(), tmp_path)
+        assert kind in {problem.kind for problem in run.problems}
+        assert all(problem.line in (1, None) for problem in run.problems)
+        assert len(run.problems) <= 2 * records.PROBLEMS_MAX + 1
 
 
-def test_a_time_or_key_in_the_content_is_not_that_of_the_record(tmp_path: Path) -> None:
-    content = '{"value": 1, "metadata": {}, "time_ms": 7, "key": "other"}'
-    run = read(f":::MLL 2.5 mine: {content}\n".encode(), tmp_path)
-    assert [(event.key, event.time_ms) for event in run.events] == [("mine", 2500)]
+def line(key: str, seconds: float, value: object = None) -> str:
+    text = "" if value is None else f": {json.dumps(value)}"
+    return f":::MLPv0.5.0 gnmt {seconds:.9f} (train.py:7) {key}{text}"
+
+
+def make_log(minutes: float = 1.0, stop: object = {"success": "true"}) -> list[str]:
+    end = 1e9 + 60 * minutes
+    return [
+        "a line of the program",
+        line("run_clear_caches", 1e9 - 5),
+        line("eval_target", 1e9 - 1, 21.8),
+        f"INFO:mlperf_compliance:{line('run_start', 1e9)}",
+        line("opt_learning_rate", 1e9 + 1, 0.1).replace("rate:", "rate :"),
+        line("eval_accuracy", 1e9 + 2, {"epoch": 0, "value": 20.0}),
+        line("eval_accuracy", 1e9 + 3, {"value": 21.9, "epoch": 1}) + "\r",
+        line("run_stop", end, stop),
+        line("run_final", end),
+    ]
+
+
+def read_05(lines: list[str], tmp_path: Path) -> RunLog:
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return runlog.read(path)
+
+
+def test_a_log_is_read(tmp_path: Path) -> None:
+    for stop, status in (({"success": True}, "success"), ({"success": "true"}, "success"),
+                         (None, "success"), ({"success": False}, "aborted"),
+                         ({"success": []}, "success")):  # fmt: skip
+        run = read_05(make_log(stop=stop), tmp_path)
+        assert run.problems == ()
+        assert run.dialects == {"mlp": 2}
+        assert run.text("submission_benchmark") == "gnmt"
+        assert run.value("opt_learning_rate") == 0.1
+        assert (run.status, run.seconds) == (status, 60)
+        assert [(event.line, event.value) for event in run.evaluations] == [(6, 20.0), (7, 21.9)]
+        if status == "success":
+            assert run.progress == (2, False)
+
+
+def test_without_its_word_a_run_has_converged_at_its_target_alone(tmp_path: Path) -> None:
+    lines = [text.replace("21.9", "21.7") for text in make_log(stop=None)]
+    assert not read_05(lines, tmp_path).converged
+
+
+@pytest.mark.parametrize("broken", ["eval_target: {", "", "eval_target: " + "[" * 90_000])
+def test_what_is_lost_is_named(broken: str, tmp_path: Path) -> None:
+    lines = make_log()
+    lines[2] = f":::MLPv0.5.0 gnmt 1.5 (train.py:7) {broken}"
+    run = read_05(lines, tmp_path)
+    assert [(problem.line, problem.lost) for problem in run.problems] == [(3, True)]
+    assert run.seconds == 60
+
+
+def test_a_result_is_scored_and_not_judged(tmp_path: Path) -> None:
+    folder = tmp_path / "acme" / "results" / "box" / "gnmt"
+    folder.mkdir(parents=True)
+    for number in range(10):
+        log = folder / f"result_{number}.txt"
+        log.write_text("\n".join(make_log(number + 1)), encoding="utf-8")
+    judgement = judge_as_mlperf(tmp_path, rounds.load("mlperf-training-0.5").name)
+    assert not any(finding.is_error for finding in judgement.findings)
+    (result,) = judgement.results
+    assert result.benchmark is not None
+    assert score_times(result.runs, result.benchmark.runs).main.mean == pytest.approx(5.5)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=60), st.booleans())
+def test_any_bytes_are_no_exception(rest: bytes, is_first: bool) -> None:
+    for text in (b":::MLPv0.5" + rest, b":::MLPv0.5.0 gnmt 1.5 (a:1) run_stop: " + rest):
+        assert all(record["key"] for record in parse(text, is_first))

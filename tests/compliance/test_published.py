@@ -6,28 +6,24 @@ The real logs lie beside the checkout, not in it; tests that need them are skipp
 import csv
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 from cepheid.compliance.finding import has_error
-from cepheid.compliance.judge.judgement import Judgement, judge
-from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import score_published
 from cepheid.leaderboard.rows.data import write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.rules import rounds
-from cepheid.tools import summarize_results
 from cepheid.tools.console.tables import write_table
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import require
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write
+from tests.compliance.judging import judge_as_mlperf
 
-
-def judge_published(path: Path, round_name: str) -> Judgement:
-    judged_in = rounds.load(round_name, as_published=True)
-    return judge([package.read(path, judged_in.layout)], judged_in)
+judge_published = partial(judge_as_mlperf, as_published=True)
 
 
 def rows(path: Path, round_name: str) -> list[Entry]:
@@ -36,7 +32,6 @@ def rows(path: Path, round_name: str) -> list[Entry]:
 
 @cache
 def load_rows(round_name: str) -> dict[str, Entry]:
-    """The rows of a published round by the folder of their result."""
     found = rows(PUBLISHED_LOGS / round_name, round_name)
     return {str(row.judged.folder.path.relative_to(PUBLISHED_LOGS)): row for row in found}
 
@@ -117,15 +112,13 @@ def test_two_aborted_runs_or_too_few_leave_no_score(last: list[int | None], tmp_
 
 
 def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
-    unet = rounds.load("mlperf-training-4.0").benchmark("unet3d")
-    assert unet is not None
+    unet = require(rounds.load("mlperf-training-4.0").benchmark("unet3d"))
     for index in range(40):
         status = "aborted" if index < 4 else "success"
         entries = resnet_40(index, status=status, epoch_ms=10_000 + 10 * index)
         write(tmp_path / f"result_{index}.txt", mllog_lines(entries, index))
     summary = judge_published(tmp_path, "mlperf-training-4.0").results[0].summary
-    found = score_published(summary, unet)
-    assert found is not None
+    found = require(score_published(summary, unet))
     kept = [run.seconds for run in summary.runs[8:]]  # four aborted, the four fastest are dropped
     assert found.main.mean == pytest.approx(sum(filter(None, kept)) / len(kept) / 60)
 
@@ -149,12 +142,18 @@ def test_any_part_of_a_tree_can_be_judged(part: str, tmp_path: Path) -> None:
     assert row.standing.verdict == "pass"
 
 
-def test_one_log_has_the_place_of_its_folder(tmp_path: Path) -> None:
+def test_a_log_has_the_place_of_its_folder_and_links_are_not_followed(tmp_path: Path) -> None:
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     judgement = judge_published(folder / "result_3.txt", "mlperf-training-4.0")
     assert judgement.logs == 1
     assert judgement.results[0].place.submitter == "acme"
     assert judgement.findings == ()
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    (folder.parent / "other").symlink_to(folder)
+    (folder / "result_9.txt").symlink_to(folder / "result_0.txt")
+    judgement = judge_published(tmp_path, "mlperf-training-4.0")
+    assert judgement.logs == 5
+    assert [finding.rule for finding in judgement.findings] == ["S5"]
 
 
 @pytest.mark.parametrize("system", ["The Box", "box"])
@@ -183,26 +182,6 @@ def test_v06_results_are_scored(tmp_path: Path) -> None:
     assert row.hardware.accelerators is None
     assert row.standing.cost == pytest.approx(68.11 / 60, rel=1e-3)
     assert row.progress.epochs == 2
-
-
-def test_links_are_not_followed(tmp_path: Path) -> None:
-    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
-    (folder.parent / "other").symlink_to(folder)
-    (folder / "result_9.txt").symlink_to(folder / "result_0.txt")
-    judgement = judge_published(tmp_path, "mlperf-training-4.0")
-    assert judgement.logs == 5
-    assert [finding.rule for finding in judgement.findings] == ["S5"]
-
-
-def test_summary_keys_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    submit(tmp_path, [resnet_40(index) for index in range(5)])
-    call = [str(tmp_path), "--round", "mlperf-training-4.0", "--format", "json"]
-    assert summarize_results.main(call) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    keys = "submitter system division benchmark scale accelerators runs converged score_minutes"
-    assert row.keys() >= {*keys.split(), "score_low", "score_high", "verdict", "findings"}
-    submit(tmp_path, [resnet_40(5)[1:], resnet_40(6)[1:]])  # without submission_benchmark
-    assert summarize_results.main(call) == 1
 
 
 def test_the_table_says_which_way_an_aborted_run_counts(tmp_path: Path) -> None:

@@ -11,15 +11,13 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Playwright
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-FIREFOX = ("firefox-esr", "firefox")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @contextmanager
 def chromium() -> "Iterator[Browser]":
     """A browser; the test is skipped where there is none, or nothing to drive it with."""
-    path = _find("Chromium", CHROMIUM)
+    path = _find("Chromium", ("chromium", "chromium-browser", "google-chrome"))
     with _drive() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
@@ -29,7 +27,7 @@ def chromium() -> "Iterator[Browser]":
 @contextmanager
 def firefox() -> "Iterator[Browser]":
     """The other browser, as it is installed: Playwright drives it by WebDriver BiDi."""
-    path = _find("Firefox", FIREFOX)
+    path = _find("Firefox", ("firefox-esr", "firefox"))
     with _drive() as playwright:
         browser = playwright.firefox.launch(channel="moz-firefox", executable_path=path)
         yield browser

@@ -14,19 +14,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.entry import list_entries, make_slug
 from cepheid.leaderboard.site.reported import load_scores, load_sets
-from cepheid.leaderboard.site.view import Site
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
-from cepheid.rules.errors import UserError
 from tests.checkout import PUBLISHED_LOGS
 from tests.compliance import small
+from tests.compliance.asserting import assert_refused, assert_says
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.judging import judge_folder, make_site
@@ -69,7 +66,6 @@ class Page(HTMLParser):
 
 
 def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
-    """Every file of the site by its name."""
     made = make_site(*paths, folder=folder, reference=reference)
     return {name: content.decode("utf-8", "replace") for name, content in make_site_files(made)}
 
@@ -180,15 +176,12 @@ def test_a_rejected_result_has_reasons_and_no_number(mixed: dict[str, str]) -> N
         assert "checkbox" not in below, name
 
 
-def test_the_spread_shows_every_run(mixed: dict[str, str]) -> None:
+def test_every_run_has_a_mark_a_curve_a_time_line_and_a_log(mixed: dict[str, str]) -> None:
     page = mixed["benchmarks/star_shape-mini.html"].split("</table>")[0]
     table = "".join(re.findall(r'<svg class="spread".*?</svg>', page, re.DOTALL))
     assert table.count("<circle") == 5 + 4
     assert table.count("did not converge</title>") == 1
     assert table.count("dropped from the mean</title>") == 1  # of the time; a score drops none
-
-
-def test_every_run_has_a_curve_a_time_line_and_a_log(mixed: dict[str, str]) -> None:
     text = mixed[MINI]
     assert text.count("<polyline") >= 5 * 2  # two metrics
     assert "target 0.1</text>" in text
@@ -197,6 +190,7 @@ def test_every_run_has_a_curve_a_time_line_and_a_log(mixed: dict[str, str]) -> N
     assert text.count('<rect class="init"') == 5
     assert sum("result_" in link for link in Page(text).links) >= 5
     assert "least and greatest plausible mean" in text
+    assert "Aggregate" not in mixed["mini-closed.html"]
 
 
 def test_plots_have_a_title_a_description_and_a_table(field: dict[str, str]) -> None:
@@ -207,46 +201,28 @@ def test_plots_have_a_title_a_description_and_a_table(field: dict[str, str]) -> 
             assert "nan" not in re.sub(r"<t[de].*?</t[de]", "", figure)
 
 
-def test_generation_is_shown(field: dict[str, str]) -> None:
+def test_generation_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
     text = field["benchmarks/star_images-mini.html"]
     assert "Latency against the number of images" in text
     assert "Images per second against the number of images" in text
     ranked = re.findall(r"<a href=\"../results/(acme/[^\"]+|cepheid/[^\"]+)\"", text)
     assert ranked[0].startswith("acme/a100.x8")
     assert "images/s" in field["mini-closed.html"]
-
-
-def test_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
     text = field["benchmarks/star_shape-mini.html"]
-    assert "Energy of a run against its time" in text
-    assert "Energy leaves out: the power supply" in text
+    assert_says(text, "Energy of a run against its time", "Energy leaves out: the power supply")
     scaling = text.split("<b>Time against accelerators")[1].split("</figure>")[0]
-    assert "efficiency" in scaling
-    assert "100%" in scaling
+    assert_says(scaling, "efficiency", "100%")
     assert EFFICIENCY in text
     assert "Epochs to the targets against batch size" in text
 
 
-def test_without_several_sizes_there_is_no_efficiency(star_shape: Definition) -> None:
-    write_result(Path("out"), star_shape)
-    assert EFFICIENCY not in build_site(Path("out"))["benchmarks/star_shape-mini.html"]
-
-
-def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:
+def test_only_pictures_stand_beside_pages(field: dict[str, str], star_shape: Definition) -> None:
     name = "results/cepheid/reference/star_shape-mini-closed"
     assert f"{name}.png" in field
     assert '<img src="star_shape-mini-closed.png"' in field[f"{name}.html"]
-
-
-def test_a_file_that_is_not_a_picture_is_left_out(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     (folder / "pictures_1.png").write_bytes(b"<svg onload=alert()>")
     assert not any(name.endswith(".png") for name in build_site(Path("out")))
-
-
-def test_the_same_results_give_the_same_bytes(field: dict[str, str], home: Path) -> None:
-    with small.installed(home / "again") as mini:
-        assert build_site(write_field(Path("submissions"), mini)) == field
 
 
 def test_a_result_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
@@ -254,17 +230,6 @@ def test_a_result_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
     judgement = judge_folder(Path("out"))
     with pytest.raises(ValueError, match="courses"):
         _ = list_entries(judgement.results)[0].runs
-
-
-def test_no_result(star_shape: Definition) -> None:
-    Path("submissions").mkdir()
-    read = package.read(Path("submissions"), may_be_empty=True)
-    judgement = judge([read], rounds.load("v1.0"))
-    made = make_site_files(Site("v1.0", tuple(list_entries(judgement.results)), Path("site")))
-    files = {name: content.decode() for name, content in made}
-    assert "no results yet" in files["index.html"]
-    assert json.loads(files["results.json"])["results"] == []
-    make_pages(files)
 
 
 def test_one_run_is_provisional(star_shape: Definition) -> None:
@@ -275,9 +240,7 @@ def test_one_run_is_provisional(star_shape: Definition) -> None:
     for name in ("index.html", MINI, "benchmarks/star_shape-mini.html"):
         assert "cepheid run star_shape --scale mini --output out" in files[name], name
     row = files["index.html"].split('class="ranking"')[1].split("</table>")[0]
-    assert " so far</b>" in row  # a hollow mark on the axis of the ranking
-    assert "1 of 5 runs" in row
-    assert ' hollow"' in row
+    assert_says(row, " so far</b>", "1 of 5 runs", ' hollow"')
     assert "data-rank" not in row
 
 
@@ -331,9 +294,11 @@ def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
     assert "1 result has the same name as another one" in files["index.html"]
 
 
-def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> None:
+def test_what_is_given_twice_counts_once_and_one_size_alone(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     assert build_site(Path("out"), Path("out/results")) == build_site(Path("out"))
+    write_result(Path("out"), star_shape)
+    assert EFFICIENCY not in build_site(Path("out"))["benchmarks/star_shape-mini.html"]
 
 
 @pytest.mark.parametrize("value", [10**400, -1, 1e308, 5e-324, math.nan, -math.inf, [[]], "x"])
@@ -407,15 +372,10 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
     assert after == before
 
 
-def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
-    assert "Aggregate" not in mixed["mini-closed.html"]
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])
 def test_a_file_that_is_not_an_index_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(UserError, match=r"results\.json"):
-        index.read(tmp_path)
+    assert_refused(r"results\.json", index.read, tmp_path)
 
 
 def test_reported_numbers_have_sources() -> None:
@@ -484,9 +444,7 @@ def test_the_start_page_says_what_it_is_who_publishes_it_and_counts_right(
     assert "The organisers of v1.0 published it on 2026-08-04." in page
 
 
-def test_a_result_that_the_organisers_ran_again_is_marked_wherever_it_is_ranked(
-    star_shape: Definition,
-) -> None:
+def test_a_result_that_organisers_ran_again_is_marked_everywhere(star_shape: Definition) -> None:
     for submitter in ("acme", "bolt"):
         named = {**SYSTEM, "submitter": submitter}
         write_result(Path("submissions", submitter), star_shape, system=named)
@@ -521,7 +479,6 @@ def test_the_feed_has_an_entry_for_each_day_of_changes(star_shape: Definition) -
     ids = [entry.findtext(f"{name}id") for entry in (first, second)]
     assert len(set(ids)) == 2
     index_page = files["index.html"].decode()
-    assert 'type="application/atom+xml"' in index_page
-    assert 'href="changes.xml">feed of changes</a>' in index_page
+    assert_says(index_page, 'type="application/atom+xml"', 'href="changes.xml">feed of changes</a>')
     assert "2026-08-05" in files["decisions.html"].decode()
     assert "changes.xml" not in dict(make_site_files(made))

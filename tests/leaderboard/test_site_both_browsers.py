@@ -19,7 +19,6 @@ PAGES = (
     "index.html", "history.html", FILES, CODE, ROUND, "benchmarks/star_shape-mini.html",
     "results/acme/box0/star_shape-mini-closed.html", "compare.html",
 )  # fmt: skip
-SIZES = ((360, 740), (1280, 900))
 SYSTEMS = 5
 ROWS = 2  # at once, instead of the number that site.js has
 
@@ -79,7 +78,7 @@ def count_rows(visitor: Visitor) -> int:
 def test_pages_fit_and_nothing_complains(visitor: Visitor) -> None:
     for name in PAGES:
         page = visitor.open(name)
-        for width, height in SIZES:
+        for width, height in ((360, 740), (1280, 900)):
             page.set_viewport_size({"width": width, "height": height})
             assert visitor.excess_pixels <= 0, (name, width)
 
@@ -92,16 +91,13 @@ def test_a_complaint_is_heard(browser: Any, folder: Path) -> None:
     assert visitor.complaints == ["overheard"]
 
 
-def test_the_history_names_its_rounds(visitor: Visitor) -> None:
+def test_the_history_names_its_rounds_and_copies_open_as_text(visitor: Visitor) -> None:
     page = visitor.open("history.html")
     assert page.get_by_role("heading", level=1).inner_text().startswith("History v1.0")
     assert page.locator("figure.plot svg").first.is_visible()
     assert "faster: " in page.locator("section table").first.inner_text()
     page.get_by_role("link", name="box0").first.click()
     assert page.url.endswith("results/acme/box0/star_shape-mini-closed.html")
-
-
-def test_a_copy_opens_as_text(visitor: Visitor) -> None:
     page = visitor.open(FILES)
     assert page.locator("tbody tr").count() == len(page.locator("tbody code").all())
     page.get_by_role("link", name="result_0.txt").click()

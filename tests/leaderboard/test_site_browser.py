@@ -82,9 +82,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("name", "options"), FITTING)
-def test_every_page_fits_and_nothing_complains(
-    browser: Any, field: Path, name: str, options: dict[str, Any]
-) -> None:
+def test_pages_fit_silently(browser: Any, field: Path, name: str, options: dict[str, Any]) -> None:
     visitor = Visitor(browser, field, **options)
     page = visitor.open(name)
     assert visitor.excess_pixels <= 0
@@ -140,7 +138,7 @@ def test_sort(visitor: Visitor) -> None:
     assert (rows(visitor)[0], rows(visitor)[8]) == ("a100.x8", "reference")
 
 
-def test_sort_with_the_keyboard(visitor: Visitor) -> None:
+def test_tables_sort_with_the_keyboard_and_say_by_what(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_role("button", name="system", exact=True).focus()
     page.keyboard.press("Enter")
@@ -148,6 +146,9 @@ def test_sort_with_the_keyboard(visitor: Visitor) -> None:
     shown = [cell.get_attribute("data-value") for cell in cells]
     assert shown == sorted(map(str, shown))
     assert len(shown) == 9
+    for name in (ROUND, BENCHMARK, "benchmarks/star_images-mini.html"):
+        for button in visitor.open(name).locator("th button").all():
+            assert button.get_attribute("title"), (name, button.inner_text())
 
 
 def test_filter(visitor: Visitor) -> None:
@@ -223,12 +224,6 @@ def test_prices_make_costs_and_stay_in_the_address(visitor: Visitor) -> None:
     assert page.locator(".pareto figure").count() == 1
     visitor.come_back()
     assert float(row.locator("[data-cost]").inner_text().split()[0]) == cost
-
-
-def test_every_sorting_column_says_what_it_is(visitor: Visitor) -> None:
-    for name in (ROUND, BENCHMARK, "benchmarks/star_images-mini.html"):
-        for button in visitor.open(name).locator("th button").all():
-            assert button.get_attribute("title"), (name, button.inner_text())
 
 
 def test_a_view_is_shared_by_its_address(visitor: Visitor) -> None:
@@ -337,16 +332,13 @@ def test_compare_over_benchmarks(visitor: Visitor) -> None:
     assert differences.locator("figure.plot").count() == 2  # one for each metric of star_shape
 
 
-def test_twenty_results_are_one_chart(visitor: Visitor) -> None:
+def test_many_or_unknown_results_are_compared(visitor: Visitor) -> None:
     ids = [one.id for one in ENTRIES if one.level and one.id.endswith("star_shape-mini-closed")]
     page = visitor.open("compare.html#" + "&".join(f"r={one}" for one in ids))
     assert page.locator(".ratio-chart svg").count() == 1
     table = page.get_by_role("region", name="results compared")
     assert table.locator("tbody tr").count() == len(ids)
     assert page.locator(".sentence:visible").count() == 0  # in a fold
-
-
-def test_an_address_with_an_unknown_result_says_so(visitor: Visitor) -> None:
     page = visitor.open("compare.html#r=<img src=x onerror=alert(1)>&r=nobody")
     text = page.locator("#comparison").inner_text()
     assert "<img src=x onerror=alert(1)>: there is no such result" in text

@@ -1,20 +1,89 @@
-"""How large a site of many results becomes, and how long and with what memory it is built."""
+"""Processes that make a site, its size, and how long and with what memory it is built."""
 
 import gzip
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cepheid.leaderboard.build import (
+    RESULTS_FOR_PROCESSES,
+    File,
+    choose_processes,
+    make_parts,
+    make_site_files,
+)
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
+from tests.compliance.judging import make_site
 from tests.compliance.many import write_many
 from tests.leaderboard.test_site import build_site
+from tests.processes import have_ended, kill_after_a_line
+
+
+def test_two_processes_make_the_same_files(star_shape: Definition) -> None:
+    made = make_site(write_many(Path("out"), 25, [star_shape]))
+    alone, together = list(make_site_files(made, 1)), list(make_site_files(made, 2))
+    assert dict(alone) == dict(together)
+    assert len(alone) == len(together) > 50
+    assert together[-1] == alone[-1]  # files.txt
+
+
+def test_an_error_or_the_end_of_a_process_is_an_error() -> None:
+    def fail(part: int) -> list[File]:
+        raise ValueError(f"part {part}")
+
+    with pytest.raises(ValueError, match="part 0"):
+        list(make_parts(fail, 1, 2))
+
+    def die(part: int) -> list[File]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+    with pytest.raises(BrokenProcessPool):
+        list(make_parts(die, 2, 2))
+
+
+def test_parts_that_are_not_begun_are_dropped_with_their_caller(tmp_path: Path) -> None:
+    def write(part: int) -> list[File]:
+        (tmp_path / str(part)).touch()
+        time.sleep(0.02)
+        return [(str(part), b"")]
+
+    files = make_parts(write, 100, 2)
+    next(files)
+    files.close()  # as where the disk is full
+    assert len(list(tmp_path.iterdir())) < 20
+    assert multiprocessing.active_children() == []
+
+
+def test_processes_end_with_a_killed_command() -> None:
+    script = (
+        "import os, time\nfrom cepheid.leaderboard.build import make_parts\n"
+        "def make(part):\n    return [(str(os.getpid()), b'')]\n"
+        "files = make_parts(make, 2, 2)\nprint(next(files)[0], flush=True)\ntime.sleep(60)\n"
+    )
+    _, made = kill_after_a_line(script)
+    assert len(made) == 2
+    assert have_ended(made)
+
+
+def test_macos_makes_pages_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cepheid.leaderboard.build.usable_processors", lambda: 8)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert choose_processes(RESULTS_FOR_PROCESSES) == 1
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert choose_processes(RESULTS_FOR_PROCESSES) == 8
+    assert choose_processes(RESULTS_FOR_PROCESSES - 1) == 1
+
 
 MIB = 2**20
 PAGE_MAX = 1_000_000  # bytes of a page as a server sends it, compressed
@@ -25,7 +94,6 @@ START_MAX = 150_000  # of the start page, the first that a reader waits for
 
 
 def find_limit(count: int) -> int:
-    """Return the bytes that a page of so many results may have."""
     return FIXED + (PAGE_MAX - FIXED) * count // MANY
 
 
@@ -75,7 +143,6 @@ def test_many_results(count: int, tmp_path: Path) -> None:
 
 
 def _measure_memory(pid: int) -> int:
-    """Return the bytes of the largest process of a command, which are several."""
     try:
         root = psutil.Process(pid)
         return max(one.memory_info().rss for one in (root, *root.children(recursive=True)))

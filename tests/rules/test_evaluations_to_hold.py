@@ -19,10 +19,11 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.train import run
 from cepheid.rules import definition, evidence, rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from tests.compliance import small
-from tests.compliance.builder import Record, edit, line_number, quality, run_records, write_log
+from tests.compliance.asserting import Patch, assert_refused
+from tests.compliance.builder import Record, edit, line_number, quality, run_records
+from tests.compliance.judging import check_records
 from tests.distributed import on_ranks
 from tests.reference.run.scripted import ScriptedTask, execute
 
@@ -31,13 +32,13 @@ PLACE = Place("v1.0", benchmark="star_shape", scale="mini", in_result=True)
 
 
 @pytest.fixture(params=[1, 2])
-def asked(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+def asked(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> int:
     """How many successive evaluations must hold; 1 without the field."""
     make_up(tmp_path / "definitions", monkeypatch, request.param)
     return int(request.param)
 
 
-def make_up(folder: Path, monkeypatch: pytest.MonkeyPatch, asked: int) -> Definition:
+def make_up(folder: Path, monkeypatch: Patch, asked: int) -> Definition:
     small.install(folder, monkeypatch)
     path = folder / "star_shape" / "benchmark.yaml"
     document = yaml.safe_load(path.read_text())
@@ -114,7 +115,7 @@ def put_metrics(metrics: dict[str, float], record: Record) -> None:
     ],
 )
 def test_logs_that_end_elsewhere_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: Patch,
     pattern: str, status: str, code: str | None, says: str,
 ) -> None:  # fmt: skip
     chosen = make_up(tmp_path / "definitions", monkeypatch, 2)
@@ -122,8 +123,7 @@ def test_logs_that_end_elsewhere_are_found(
     for place, metrics in enumerate(measure(chosen, pattern)):
         records = edit(records, "eval_accuracy", partial(put_metrics, metrics), place)
     records = edit(records, "run_stop", lambda record: record["metadata"].update(status=status))
-    log = runlog.read(write_log(tmp_path / "result_0.txt", records))
-    found = [f for f in check_log(log, PLACE, rounds.load("v1.0")) if f.rule == "T9"]
+    found = [f for f in check_records(records, tmp_path, PLACE) if f.rule == "T9"]
     assert [finding.code for finding in found] == ([code] if code else [])
     for finding in found:
         assert says in f"{finding.message} {finding.got}"
@@ -131,9 +131,8 @@ def test_logs_that_end_elsewhere_are_found(
         assert finding.line == line_number(records, key, nth)
 
 
-def test_another_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="evaluations_to_hold"):
-        make_up(tmp_path, monkeypatch, 3)
+def test_another_number_is_refused(tmp_path: Path, monkeypatch: Patch) -> None:
+    assert_refused("evaluations_to_hold", make_up, tmp_path, monkeypatch, 3)
 
 
 def test_the_end_of_a_run_is_said_in_words(asked: int) -> None:
@@ -168,9 +167,7 @@ def train_on_rank(folder: str) -> tuple[bool, int, list[str]]:
         return outcome.reached, outcome.samples, task.diary
 
 
-def test_all_ranks_stop_at_the_same_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_ranks_stop_at_the_same_evaluation(tmp_path: Path, monkeypatch: Patch) -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     make_up(tmp_path / "definitions", monkeypatch, 2)
     first, second = on_ranks(2, train_on_rank, str(tmp_path))

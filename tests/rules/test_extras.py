@@ -13,11 +13,8 @@ from cepheid.rules import definition, extras
 from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 
-PAGES = ("docs/commands.md", "docs/tutorial.md")
-
 
 def find_modules(folder: Path) -> set[str]:
-    """What the modules of a folder import."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -44,7 +41,7 @@ def find_packages(folders: set[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", definition.names())
-def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: str) -> None:
+def test_a_definition_names_the_extras_that_it_imports_and_commands_list_them(name: str) -> None:
     chosen = definition.load(name, "mini")
     scales = [definition.load(name, scale) for scale in definition.scales(name)]
     folders = {ROOT / "reference/data" / each.data["generator"] for each in scales}
@@ -56,10 +53,13 @@ def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: st
         other = {"torch": "keras", "keras": "torch"}[framework]
         missing = (packages & set(extras.EXTRA_OF)) - brought - find_brought([other])
         assert not missing, f"{name} imports {missing}, which none of its extras brings"
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| .*`{name}`.*$", text, re.MULTILINE)
+    listed = ",".join(extras.list_extras(definition.load(name, "mini").extras))
+    assert f"`{listed}`" in row
 
 
 def find_brought(names: Iterable[str]) -> set[str]:
-    """The packages that come with some extras."""
     return {package for name in names for package in extras.PACKAGES_OF[name]}
 
 
@@ -68,29 +68,18 @@ PEERS = {"h5py", "kfac", "lmdb", "transformers", "webdataset"}
 CORE = {"argcomplete", "jsonschema", "yaml", "msgspec", "rich", "psutil", "typing_extensions"}
 
 
-def test_every_package_that_is_imported_has_an_extra() -> None:
+def test_packages_have_an_extra_and_extras_their_packages() -> None:
     packages = {name.partition(".")[0] for room in ROOMS for name in find_modules(ROOT / room)}
     foreign = packages - sys.stdlib_module_names - {"cepheid"}
     assert foreign - CORE - PEERS == set(extras.EXTRA_OF) - {"pynvml"}  # imported by its name
-
-
-def test_extras_and_their_packages_are_those_of_the_installation() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]
     names = {"PIL": "pillow", "pynvml": "nvidia-ml-py"}
-    for extra, packages in extras.PACKAGES_OF.items():
+    for extra, offered in extras.PACKAGES_OF.items():
         listed = sections[extra].replace("cepheid[score]", sections["score"]).lower()
-        for package in packages:
+        for package in offered:
             assert names.get(package, package).replace("_", "-").lower() in listed, extra
-
-
-@pytest.mark.parametrize("name", definition.names())
-def test_the_commands_list_the_extras_of_each_benchmark(name: str) -> None:
-    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\| .*`{name}`.*$", text, re.MULTILINE)
-    listed = ",".join(extras.list_extras(definition.load(name, "mini").extras))
-    assert f"`{listed}`" in row
 
 
 def test_the_tutorial_lists_the_extras_of_each_dataset() -> None:
@@ -108,7 +97,7 @@ def test_a_missing_package_names_the_command() -> None:
     said = extras.explain_missing("filelock", "galsim", "x", among=("keras", "galsim"))
     assert said.startswith("filelock, galsim and x are not installed; they come with the extras ")
     assert said.endswith("'.[keras,galsim]'")
-    for page in PAGES:
+    for page in ("docs/commands.md", "docs/tutorial.md"):
         for command in re.findall(r"pip install .*\[.*$", (ROOT / page).read_text(), re.MULTILINE):
             named = re.search(r"\[(.*)\]", command)
             assert named

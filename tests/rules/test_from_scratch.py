@@ -196,7 +196,6 @@ def test_masks_of_photographs(tmp_path: Path) -> None:
 
 
 def draw_normals(*shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means and lower triangular matrices."""
     mean, scale = RANDOM.normal(size=(*shape, 2)), np.zeros((*shape, 2, 2))
     scale[..., 0, 0], scale[..., 1, 1] = RANDOM.uniform(0.3, 2, (2, *shape))
     scale[..., 1, 0] = RANDOM.normal(size=shape)

@@ -20,11 +20,8 @@ from cepheid.rules.errors import (
     find_meant,
 )
 from cepheid.rules.host import ROOT, atomic_path, atomic_write, end_on_interruption
+from tests.compliance.asserting import Patch
 from tests.processes import run
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def _write_half(path: Path) -> None:
@@ -39,23 +36,18 @@ def test_writes_a_file_and_nothing_else(tmp_path: Path, content: str | bytes) ->
     path.write_text("before")
     atomic_write(path, content)
     assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert names_in(tmp_path) == ["result.json"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_file_appears_only_if_the_block_succeeds(tmp_path: Path) -> None:
+def test_a_file_appears_as_a_whole_of_one_process(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "weights.bin"
     with pytest.raises(KeyboardInterrupt):
         _write_half(path)
-    assert not names_in(tmp_path)
+    assert not [*tmp_path.iterdir()]
     with atomic_path(path, sync=False) as temporary:
         temporary.write_bytes(b"whole")
         assert not path.exists()
     assert path.read_bytes() == b"whole"
-
-
-def test_two_processes_do_not_share_a_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     path = tmp_path / "table.csv"
     with atomic_path(path) as first:
         first.write_text("first")
@@ -84,9 +76,8 @@ def test_ctrl_c_is_not_lost_while_modules_are_imported() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
+def test_what_the_system_refused_is_told_in_one_line() -> None:
+    for error, says in [
         (OSError(errno.EIO, "x", "a.npy"), "a.npy: Input/output error, EIO; fix: the disk"),
         (OSError(errno.EMFILE, "x"), "the system: Too many open files, EMFILE; fix: raise"),
         (PermissionError(errno.EACCES, "x", "b"), "b: Permission denied, EACCES; fix: ask"),
@@ -98,14 +89,11 @@ def test_ctrl_c_is_not_lost_while_modules_are_imported() -> None:
         (RuntimeError("a bug"), ""),
         (ImportError("no module x"), ""),
         (ValueError("x"), ""),
-    ],
-    ids=repr,
-)
-def test_what_the_system_refused_is_told_in_one_line(error: BaseException, says: str) -> None:
-    told = explain_system_error(error)
-    assert told.startswith(says)
-    assert bool(told) == bool(says)
-    assert "\n" not in told
+    ]:
+        told = explain_system_error(error)
+        assert told.startswith(says)
+        assert bool(told) == bool(says)
+        assert "\n" not in told
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:
@@ -114,14 +102,11 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
     assert describe_system_error(OSError("odd")) == "odd"
 
 
-def test_the_seed_never_changes_between_versions() -> None:
+def test_the_seed_never_changes_and_the_rule_book_derives_it() -> None:
     """The value of ``printf '%s\\n%s\\n%s\\n%s\\n0'`` of these, ``| sha256sum | cut -c1-8``."""
     assert derive_seed("nonce", "submitter", "system", "benchmark", 0) == 0xFCC6C9A5
     with pytest.raises(ValueError, match="run index"):
         derive_seed("n", "d", "s", "c", -1)
-
-
-def test_the_rule_book_says_how_to_derive_it() -> None:
     rule = (ROOT / "rules" / "training.md").read_text("utf-8").split("### T15")[1].split("###")[0]
     (command,) = re.findall(r"^    (printf .*)$", rule, re.MULTILINE)
     variables = {"nonce": "n1", "submitter": "us", "system": "my box", "k": "4"}
@@ -138,9 +123,8 @@ NAMES = definition.names()
 BITS = ("auto", "fp32", "bf16", "fp16")
 
 
-@pytest.mark.parametrize(
-    ("word", "known", "meant"),
-    [
+def test_what_somebody_meant_is_found() -> None:
+    for word, known, meant in [
         ("learning_rate", KFAC, "opt_base_learning_rate"), ("lr", KFAC, "opt_base_learning_rate"),
         ("learningRate", KFAC, "opt_base_learning_rate"),
         ("base-lr", KFAC, "opt_base_learning_rate"), ("batchsize", KFAC, "global_batch_size"),
@@ -159,11 +143,9 @@ BITS = ("auto", "fp32", "bf16", "fp16")
         ("tensorflow", ("torch", "keras"), "keras"), ("open-division", ("closed", "open"), ""),
         ("min", ("mini", "full"), "mini"), ("small", ("mini", "full"), "mini"), ("", NAMES, ""),
         ("c", ("closed", "open"), ""), ("xyzzy", (*NAMES, *KFAC), ""),
-    ],
-)  # fmt: skip
-def test_what_somebody_meant_is_found(word: str, known: tuple[str, ...], meant: str) -> None:
-    assert find_meant(word, known) == meant
-    assert did_you_mean(word, known) == (f'; did you mean "{meant}"?' if meant else "")
+    ]:  # fmt: skip
+        assert find_meant(word, known) == meant
+        assert did_you_mean(word, known) == (f'; did you mean "{meant}"?' if meant else "")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,8 @@
-"""Rounds, their events, and the peaks of devices."""
+"""Rounds, their events, and the peaks of devices; a frozen round stays what it is."""
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,35 +10,34 @@ import pytest
 import yaml
 
 from cepheid.compliance.checks import CHECKS
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
 from cepheid.rules import definition, events, rounds, systems
+from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
-from cepheid.rules.errors import UserError
 from cepheid.rules.events import EVENTS, METADATA_TYPES, EventRule, Phase
 from cepheid.rules.host import ROOT
 from cepheid.rules.systems import Peak, find_peak
-
-BOOKS = ("training.md", "submission.md", "mlperf.md")
+from tests.compliance.asserting import Patch, assert_refused, require
+from tests.compliance.builder import write_result
 
 
 def _rules_of_the_books() -> dict[str, str]:
-    """The text of each numbered rule."""
     found = {}
-    for book in BOOKS:
+    for book in ("training.md", "submission.md", "mlperf.md"):
         text = (ROOT / "rules" / book).read_text(encoding="utf-8")
         for section in re.split(r"^(?=### )", text, flags=re.MULTILINE)[1:]:
             found[section.split()[1]] = section
     return found
 
 
-def test_what_the_books_call_checked_has_a_check_and_is_in_a_round() -> None:
+def test_the_books_number_what_is_checked_without_gaps() -> None:
     """Our own round checks the rules of its own books, without those of MLPerf."""
     checked = {rule for rule, text in _rules_of_the_books().items() if "*Checked" in text}
     assert checked == set(CHECKS)
     assert checked == {rule for name in rounds.names() for rule in rounds.load(name).rules}
     assert set(rounds.load("v1.0").rules) == {rule for rule in checked if rule[0] != "M"}
-
-
-def test_the_books_number_without_gaps() -> None:
     rules = list(_rules_of_the_books())
     for letter in "TSM":
         numbers = [int(rule[1:]) for rule in rules if rule[0] == letter]
@@ -79,8 +79,7 @@ def test_the_book_says_which_rules_may_be_waived() -> None:
 
 
 def test_an_unknown_round_gets_a_suggestion() -> None:
-    with pytest.raises(UserError, match=r'no round "v1\.1"; did you mean "v1\.0"'):
-        rounds.load("v1.1")
+    assert_refused(r'no round "v1\.1"; did you mean "v1\.0"', rounds.load, "v1.1")
 
 
 @pytest.mark.parametrize("name", rounds.names())
@@ -107,7 +106,6 @@ ALL = [rule for known in EVENTS.values() for rule in known.values()]
 
 
 def as_rows(rules: Iterable[EventRule]) -> list[list[str]]:
-    """As the rule book writes them."""
     return [
         [
             rule.phase.name.lower(), f"`{rule.key}`", rule.count, f"`{rule.event_type}`",
@@ -132,7 +130,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
     assert hyperparameters[2:4] == [rule.count, f"`{rule.event_type}`"]
 
 
-def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation() -> None:
+def test_the_book_tells_metadata_and_choices_of_every_phase() -> None:
     types = {field.strip("`"): type_name for field, type_name, _ in rows("| field |")}
     assert types.pop("file`, `lineno") == "string, integer"
     asked = {events.CLOCK_METADATA: "number", events.REASON_METADATA: "string"}
@@ -141,6 +139,9 @@ def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation()
     meanings = {field.strip("`"): meaning for field, _, meaning in rows("| field |")}
     for name in set(events.CHOICES) & set(METADATA_TYPES):
         assert all(f"`{choice}`" in meanings[name] for choice in events.CHOICES[name])
+    for known in EVENTS.values():
+        assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
+    assert set(events.CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.key)
@@ -152,27 +153,18 @@ def test_an_event_is_described(rule: EventRule) -> None:
     assert rule.key.endswith(("_start", "_stop")) == (rule.event_type != "POINT_IN_TIME")
 
 
-def test_each_phase_has_events_and_choices_are_of_known_events_or_metadata() -> None:
-    for known in EVENTS.values():
-        assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
-    assert set(events.CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
-
-
-@pytest.mark.parametrize(
-    ("value", "types"),
-    [
+def test_a_value_has_these_types_only() -> None:
+    cases: list[tuple[object, set[str]]] = [
         (None, {"null", "any"}), (True, {"true", "any"}), (False, {"any"}),
         (0, {"integer", "number", "any"}), (1.0, {"number", "any"}), ("", {"string", "any"}),
         ({}, {"object", "any"}), ([], {"any"}),
-    ],
-)  # fmt: skip
-def test_a_value_has_these_types_only(value: object, types: set[str]) -> None:
+    ]  # fmt: skip
     every = ("null", "true", "integer", "number", "string", "object", "any")
-    assert {name for name in every if events.has_type(value, name)} == types  # type: ignore[arg-type]
+    for value, types in cases:
+        assert {name for name in every if events.has_type(value, name)} == types  # type: ignore[arg-type]
 
 
 H200 = {"nodes": 2, "accelerators_per_node": 8, "accelerator": "NVIDIA H200"}
-MEASURED_H200 = {**H200, "peak_tflops": {"bf16": {"measured": 700.0}}}
 V100 = {**H200, "accelerator": "Tesla V100-SXM2-16GB"}
 A9 = {
     **H200, "nodes": 1, "accelerator": "Example A9",
@@ -186,9 +178,8 @@ CPU: dict[str, Any] = {"nodes": 2, "accelerators_per_node": 0, "accelerator": No
 CPU |= {"peak_tflops": {"fp32": {"measured": 0.15}}}
 
 
-@pytest.mark.parametrize(
-    ("name", "device"),
-    [
+def test_devices_are_known_by_names_and_none_is_guessed() -> None:
+    for name, device in [
         ("NVIDIA H200", "NVIDIA H200 SXM"),
         ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
         ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM4 80 GB"),
@@ -216,75 +207,128 @@ CPU |= {"peak_tflops": {"fp32": {"measured": 0.15}}}
         ("NVIDIA(R) H200, SXM5 141 GB HBM3e Tensor Core GPUs", "NVIDIA H200 SXM"),
         ("NVlDIA Corporation H2OO", "NVIDIA H200 SXM"),  # letters in place of others and of digits
         *((name, None) for name in OTHER_DEVICES),
-    ],
-)
-def test_devices_are_known_by_many_names_and_none_is_guessed(
-    name: object, device: str | None
-) -> None:
-    found = systems.find_device(name)
-    assert (found.device if found else None) == device
+    ]:
+        found = systems.find_device(name)
+        assert (found.device if found else None) == device
 
 
-def test_every_number_has_a_source_and_a_known_precision() -> None:
+def test_numbers_of_devices_have_sources_and_shares_are_told() -> None:
     for known in systems.load_devices():
         assert known.source
         for precision, tflops in known.peak_tflops.items():
             system = {**H200, "nodes": 1, "accelerators_per_node": 1, "accelerator": None}
             system["peak_tflops"] = {precision: {"datasheet": tflops}}
             assert find_peak(system, precision) == Peak(precision, tflops, "datasheet")
+    found = systems.compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
+    assert found.share == pytest.approx(0.25)
+    assert str(found) == "25% (bf16, datasheet)"
 
 
 @pytest.mark.parametrize(
     ("system", "precision", "peak"),
     [
         (H200, "torch.bfloat16", Peak("bf16", 16 * 989.4, "datasheet")),
-        (MEASURED_H200, "bf16", Peak("bf16", 16 * 989.4, "datasheet")),  # which counts before
+        ({**H200, "peak_tflops": {"bf16": {"measured": 700.0}}}, "bf16",
+         Peak("bf16", 16 * 989.4, "datasheet")),  # which counts before
         (CPU, "float32", Peak("fp32", 2 * 0.15, "measured")),
         (H200, "float32", Peak("tf32", 16 * 494.7, "datasheet")),
         (V100, "fp32", Peak("fp32", 16 * 15.7, "datasheet")),  # it has no units for tf32
         (A9, "fp32", Peak("tf32", 8 * 90.0, "measured")),  # before a datasheet without them
+        (CPU, "bf16", None),  # never measured
+        (CPU, "int4", None),
+        ({**CPU, "peak_tflops": {}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32", None),
+        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32", None),
+        ({**CPU, "nodes": 0}, "fp32", None),
+        ({**CPU, "nodes": "2"}, "fp32", None),
+        ({}, "fp32", None),
     ],
-)
-def test_the_peak_is_that_of_all_devices(
-    system: dict[str, Any], precision: str, peak: Peak
+)  # fmt: skip
+def test_the_peak_is_of_all_devices_or_unknown(
+    system: dict[str, Any], precision: str, peak: Peak | None
 ) -> None:
     assert find_peak(system, precision) == peak
 
 
-@pytest.mark.parametrize(
-    ("system", "precision"),
-    [
-        (CPU, "bf16"),  # never measured
-        (CPU, "int4"),
-        ({**CPU, "peak_tflops": {}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32"),
-        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32"),
-        ({**CPU, "nodes": 0}, "fp32"),
-        ({**CPU, "nodes": "2"}, "fp32"),
-        ({}, "fp32"),
-    ],
-)
-def test_an_unknown_peak_stays_unknown(system: dict[str, Any], precision: str) -> None:
-    assert find_peak(system, precision) is None
-
-
 @pytest.mark.parametrize("precision", ["fp32", "torch.bfloat16", "mixed_bfloat16", "int4"])
 @pytest.mark.parametrize("system", [CPU, H200], ids=["cores", "accelerators"])
-def test_a_bound_needs_no_optional_field_and_is_above_every_peak(
-    system: dict[str, Any], precision: str
-) -> None:
+def test_a_bound_needs_no_field_and_is_above_peaks(system: dict[str, Any], precision: str) -> None:
     cores = {"processor_cores_per_node": 8}
-    bound = systems.find_bound({**system, **cores}, precision)
-    assert bound is not None
+    bound = require(systems.find_bound({**system, **cores}, precision))
     peak = find_peak(system, precision)
     assert peak is None or bound.tflops > 5 * peak.tflops
     assert systems.find_bound(system, precision) is None
 
 
-def test_the_share() -> None:
-    found = systems.compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
-    assert found.share == pytest.approx(0.25)
-    assert str(found) == "25% (bf16, datasheet)"
+OUT = Path("out")
+
+
+@pytest.fixture
+def frozen(star_shape: Definition, tmp_path: Path, monkeypatch: Patch) -> Path:
+    """A checkout in which the definitions of v1.0 are frozen; returns those of the next round."""
+    monkeypatch.setattr(definition, "FROZEN", tmp_path / "frozen")
+    shutil.copytree(definition.locate_benchmarks(), tmp_path / "frozen" / "v1.0")
+    write_result(OUT, star_shape)
+    return definition.locate_benchmarks()
+
+
+def find_errors_in(judged_in: rounds.Round) -> list[Finding]:
+    judgement = judge([package.read(OUT)], judged_in)
+    return [finding for finding in judgement.findings if finding.is_error]
+
+
+def change_definition(benchmarks: Path, what: str) -> None:
+    path = benchmarks / "star_shape" / "benchmark.yaml"
+    document = yaml.safe_load(path.read_text())
+    if what == "target":
+        document["scales"]["mini"]["targets"]["rmse"] /= 1e3
+    elif what == "scale":
+        del document["scales"]["mini"]
+    elif what == "renamed":
+        path.parent.rename(path.parents[1] / "star_forms")
+        return
+    elif what == "reference points":
+        path.with_name("rcp.json").unlink()
+        return
+    path.write_text(yaml.safe_dump(document))
+    definition._read_document.cache_clear()
+
+
+@pytest.mark.parametrize("what", ["target", "scale", "renamed", "reference points"])
+def test_a_changed_definition_voids_no_result_of_a_frozen_round(what: str, frozen: Path) -> None:
+    before = judge([package.read(OUT)], rounds.load("v1.0"))
+    change_definition(frozen, what)
+    after = judge([package.read(OUT)], rounds.load("v1.0"))
+    assert not find_errors_in(rounds.load("v1.0"))
+    assert after.findings == before.findings
+    assert [r.convergence for r in after.results] == [r.convergence for r in before.results]
+
+
+@pytest.fixture
+def second(frozen: Path, tmp_path: Path, monkeypatch: Patch) -> Iterator[Path]:
+    """Rounds v1.0 and v1.1, which carries results of the first; returns their folder."""
+    folder = tmp_path / "rounds"
+    folder.mkdir()
+    first = yaml.safe_load((rounds.FOLDER / "v1.0.yaml").read_text())
+    for document in (first, first | {"name": "v1.1", "carries": ["v1.0"]}):
+        (folder / f"{document['name']}.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.setattr(rounds, "FOLDER", folder)
+    rounds.load.cache_clear()
+    yield frozen
+    rounds.load.cache_clear()
+
+
+def test_a_round_carries_results_of_the_same_definition_or_nothing(second: Path) -> None:
+    path = rounds.FOLDER / "v1.1.yaml"
+    content = path.read_text()
+    assert not find_errors_in(rounds.load("v1.1"))
+    path.write_text(yaml.safe_dump(yaml.safe_load(content) | {"carries": []}))
+    rounds.load.cache_clear()
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.round"}
+    path.write_text(content)
+    rounds.load.cache_clear()
+    change_definition(second, "target")
+    assert {finding.code for finding in find_errors_in(rounds.load("v1.1"))} == {"T14.definition"}

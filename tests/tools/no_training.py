@@ -37,12 +37,10 @@ class FakeTraining:
 
     @property
     def names(self) -> list[tuple[str, int]]:
-        """The variants and seeds of the runs."""
         return [(run.variant, run.config.seed) for run in self.runs]
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """The batch sizes and seeds of the runs."""
         return [(run.config.global_batch_size, run.config.seed) for run in self.runs]
 
 

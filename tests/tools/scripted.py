@@ -137,7 +137,6 @@ class Written:
 
 
 def create(config: Any, ranks: Any) -> ScriptedTask:
-    """As every benchmark's task module has it."""
     return ScriptedTask(config, ranks)
 
 
@@ -147,7 +146,6 @@ def prepare(data: object, root: object, on_progress: object) -> None:
 
 
 def main() -> None:
-    """Run the command with the scripted task."""
     from cepheid.benchmarks import registry
     from cepheid.reference.data import generators
     from cepheid.reference.machine import ranks

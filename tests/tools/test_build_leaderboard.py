@@ -1,25 +1,29 @@
-"""`cepheid leaderboard` as its user meets it."""
+"""`cepheid leaderboard` and `cepheid summary` as their user meets them."""
 
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools import build_leaderboard, diff_leaderboards
+from cepheid.rules.host import ROOT
+from cepheid.tools import build_leaderboard, diff_leaderboards, summarize_results
+from tests.compliance.asserting import assert_golden, assert_refused, call_tool
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
+from tests.leaderboard.test_site import Page
 
 Printed = pytest.CaptureFixture[str]
 
 
-def test_the_page_and_its_rows(star_shape: Definition, capsys: Printed) -> None:
+def test_the_page_and_its_rows(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    assert build_leaderboard.main(["out"]) == 0
-    assert capsys.readouterr().out == "out/leaderboard/index.html\n"
+    assert call_tool(build_leaderboard.main, ["out"]) == "out/leaderboard/index.html\n"
     folder = Path("out/leaderboard")
     written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert written == set((folder / "files.txt").read_text().splitlines())
@@ -45,8 +49,7 @@ def test_a_file_within_the_site_is_left_alone(foreign: str, star_shape: Definiti
         path.symlink_to("/nowhere")
     else:
         path.write_text("mine")
-    with pytest.raises(UserError, match=f"holds {foreign}"):
-        build_leaderboard.main(["out", "--output", "site"])
+    assert_refused(f"holds {foreign}", build_leaderboard.main, ["out", "--output", "site"])
     assert path.is_symlink() or path.read_text() == "mine"
 
 
@@ -60,34 +63,27 @@ def test_a_file_within_the_site_is_left_alone(foreign: str, star_shape: Definiti
         ("site", "site/inner", "cannot be written"),
     ],
 )
-def test_what_somebody_else_has_is_left_alone(
-    there: str, output: str, says: str, star_shape: Definition
-) -> None:
+def test_foreign_files_stay(there: str, output: str, says: str, star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     Path(there).parent.mkdir(exist_ok=True)
     Path(there).write_text("mine")
-    with pytest.raises(UserError, match=says):
-        build_leaderboard.main(["out", "--output", output])
+    assert_refused(says, build_leaderboard.main, ["out", "--output", output])
     assert Path(there).read_text() == "mine"
 
 
-def test_a_link_is_refused_and_an_empty_folder_is_filled(star_shape: Definition) -> None:
-    write_result(Path("out"), star_shape)
+def test_links_and_unknown_names_are_refused_and_folders_filled(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
     Path("site").symlink_to("nowhere")
-    with pytest.raises(UserError, match="not a folder"):
-        build_leaderboard.main(["out", "--output", "site"])
+    assert_refused("not a folder", build_leaderboard.main, ["out", "--output", "site"])
     Path("site").unlink()
     Path("site").mkdir()
     assert build_leaderboard.main(["out", "--output", "site"]) == 0
-
-
-def test_an_unknown_round_and_an_unknown_reference(star_shape: Definition) -> None:
-    write_result(Path("out"), star_shape)
-    with pytest.raises(UserError, match=r'no round "v1\.1"'):
-        build_leaderboard.main(["out", "--round", "v1.1"])
+    assert_refused(r'no round "v1\.1"', build_leaderboard.main, ["out", "--round", "v1.1"])
     with pytest.raises(UserError, match=r"no such system with a score \(there are: acme/box\)"):
         build_leaderboard.main(["out", "--reference", "acme/bax"])
     assert build_leaderboard.main(["out", "--reference", "acme/box"]) == 0
+    log = str(folder / "result_0.txt")
+    assert_refused("choose the folder to write", build_leaderboard.main, [log])
 
 
 def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Printed) -> None:
@@ -99,8 +95,7 @@ def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Print
     shutil.rmtree("out/results/box/star_shape-mini-open")
     build_leaderboard.main(["out", "--output", "new"])
     capsys.readouterr()
-    assert diff_leaderboards.main(["old", "new"]) == 1
-    text = capsys.readouterr().out
+    text = call_tool(diff_leaderboards.main, ["old", "new"], 1)
     assert "changed  acme/box/star_shape-mini-closed\n           faster: 1." in text
     assert re.search(r"faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n", text)
     assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
@@ -112,14 +107,7 @@ def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Print
         "acme/box/star_shape-mini-open": "removed",
         "acme/box/star_shape-mini-closed": "changed",
     }
-    with pytest.raises(UserError, match="nowhere: no such file"):
-        diff_leaderboards.main(["old", "nowhere"])
-
-
-def test_a_log_needs_an_output(star_shape: Definition) -> None:
-    folder = write_result(Path("out"), star_shape)
-    with pytest.raises(UserError, match="choose the folder to write"):
-        build_leaderboard.main([str(folder / "result_0.txt")])
+    assert_refused("nowhere: no such file", diff_leaderboards.main, ["old", "nowhere"])
 
 
 def test_a_site_does_not_lose_results_by_mistake(star_shape: Definition, capsys: Printed) -> None:
@@ -140,8 +128,58 @@ def test_a_site_without_results_is_written_only_on_purpose(star_shape: Definitio
     with pytest.raises(UserError, match="the site would have no result"):
         build_leaderboard.main(["submissions", "--output", "site"])
     shutil.rmtree("submissions/acme")
-    with pytest.raises(UserError, match="no run logs here"):
-        build_leaderboard.main(["submissions", "--output", "site"])
+    assert_refused("no run logs here", build_leaderboard.main, ["submissions", "--output", "site"])
     assert not Path("site").exists()
     assert build_leaderboard.main(["submissions", "--output", "site", "--allow-removal"]) == 0
     assert json.loads(Path("site/results.json").read_text())["results"] == []
+    text = Path("site/index.html").read_text()
+    assert "no results yet" in text
+    Page(text)
+
+
+def test_a_first_run(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, runs=1)
+    assert_golden(call_tool(summarize_results.main, ["out"]), "summary_first_run.txt")
+
+
+def test_a_table_has_the_width_of_the_terminal_and_80_columns_elsewhere(
+    star_shape: Definition, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        system = {**SYSTEM, "system": f"a-system-with-a-name-of-its-own-{number}-of-2"}
+        write_result(Path("out"), star_shape, system=system)
+    summarize_results.main(["out"])
+    assert "converged" in capsys.readouterr().out
+    monkeypatch.delenv("COLUMNS")
+    summarize_results.main(["out"])
+    piped = capsys.readouterr().out
+    assert max(map(len, piped.splitlines())) <= 80
+    assert "converged" not in piped
+    assert "acme/a-system-with-a-name-of-its-own-2-of-2" in piped
+    summarize_results.main(["out", "--output", "table.txt"])
+    assert Path("table.txt").read_text() == piped
+
+
+def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    assert_refused("no run logs here", summarize_results.main, [str(tmp_path / "submissions")])
+    (tmp_path / "submissions" / "acme").mkdir()
+    assert_refused("no result was found", summarize_results.main, [str(tmp_path / "submissions")])
+    assert capsys.readouterr().out == ""
+
+
+def test_several_paths_are_one_table(star_shape: Definition) -> None:
+    write_result(Path("a"), star_shape)
+    write_result(Path("b"), star_shape, block_ms=10_000, system={**SYSTEM, "system": "bus"})
+    first, second = json.loads(call_tool(summarize_results.main, ["a", "b", "--format", "json"]))
+    assert first["score_minutes"] < second["score_minutes"]
+
+
+def test_the_file_runs_in_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "summarize_results.py"), "submissions"],
+        cwd=tmp_path, capture_output=True, text=True, env={},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("cepheid: submissions: no run logs here")

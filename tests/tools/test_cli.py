@@ -25,6 +25,7 @@ from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 from cepheid.tools.run import costs, ending
+from tests.compliance.asserting import Patch, Printed, call_tool, require
 from tests.processes import cepheid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,9 +44,7 @@ def raising(error: BaseException) -> Callable[[Sequence[str] | None], int]:
     return tool
 
 
-def test_exit_codes_and_that_only_a_bug_shows_a_traceback(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_exit_codes_and_that_only_a_bug_shows_a_traceback(capsys: Printed) -> None:
     assert exit_code(lambda argv: 1) == 1
     assert exit_code(raising(KeyboardInterrupt())) == 1
     assert "Traceback" not in capsys.readouterr().err
@@ -53,9 +52,6 @@ def test_exit_codes_and_that_only_a_bug_shows_a_traceback(
     assert capsys.readouterr().err == "cepheid: no such thing\n"
     assert exit_code(raising(ValueError("ours"))) == 2
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(raising(ModuleNotFoundError("No module named 'galsim'", name="galsim"))) == 2
     said = capsys.readouterr().err
     assert "galsim is not installed; it comes with the extra galsim" in said
@@ -64,29 +60,27 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_the_version_names_what_a_bug_report_needs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_version_names_what_a_bug_report_needs(monkeypatch: Patch) -> None:
     def find_nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     rest = f", Python {platform.python_version()}, round {rounds.CURRENT}\n"
-    assert cli.main(["--version"]) == 0
-    printed = capsys.readouterr().out
+    printed = call_tool(cli.main, ["--version"])
     assert re.fullmatch(rf"cepheid [0-9]\S*{re.escape(rest)}", printed)
     monkeypatch.setattr(metadata, "version", find_nothing)  # a checkout that is not installed
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"cepheid {settings['metadata']['version']}{rest}"
+    assert call_tool(cli.main, ["--version"]) == f"cepheid {settings['metadata']['version']}{rest}"
 
 
-def test_there_are_few_commands() -> None:
+def test_commands_are_few_and_show_every_benchmark() -> None:
     assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
+    for line in (["run", "--list"], ["doctor"]):
+        lines = call_tool(cli.main, line).splitlines()
+        assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
 
 
 def list_options() -> set[str]:
-    """Return the options of all commands and studies."""
     commands = (*cli.COMMANDS.values(), *MEASUREMENTS.values())
     modules = [import_module(module) for module, _ in commands]
     parsers = [each.COMMAND.make_parser() for each in modules if hasattr(each, "COMMAND")]
@@ -96,9 +90,7 @@ def list_options() -> set[str]:
 
 def test_keys_and_options_are_those_that_the_plan_lists() -> None:
     plan = tomllib.loads((ROOT / "tests/house.toml").read_text(encoding="utf-8"))["settings"]
-    chosen = [
-        definition.load(n, scale) for n in definition.names() for scale in definition.scales(n)
-    ]
+    chosen = [definition.load(n, s) for n in definition.names() for s in definition.scales(n)]
     rules = [rule for each in chosen for rule in each.hyperparameters.values()]
     keys = {rule.name for rule in rules if not (rule.is_constant and rule.open == rule.closed)}
     keys |= {key for each in chosen for key in (*list_choices(each, "torch"), *each.variants)}
@@ -113,7 +105,7 @@ def test_a_reader_may_stop_early() -> None:
     ended = subprocess.run(
         f"{sys.executable} -m cepheid.tools.cli run --list | head -c 1",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        shell=True, capture_output=True, text=True, timeout=60, check=False,
+        shell=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ended.stderr == ""
 
@@ -124,7 +116,7 @@ ROWS = [(command, *row) for command, rows in TABLE.items() for row in rows]
 
 @pytest.mark.parametrize(("command", "arguments", "says"), ROWS)
 def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
-    command: str, arguments: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, arguments: str, says: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     for package in ("torch", "galsim", "matplotlib"):
         pytest.importorskip(package)
@@ -143,20 +135,12 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     assert list(here.iterdir()) == []
 
 
-def test_what_a_newcomer_reads_has_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
-    for line in (["run", "--list"], ["doctor"]):
-        assert cli.main(line) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
-
-
 def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
     for name in definition.names():
         for scale in definition.scales(name):
             assert costs.find_disk(definition.load(name, scale)), (name, scale)
         assert costs.find_memory(definition.load(name, "mini")), name
-    reference = costs.find_reference(definition.load("galaxy_shape", "mini"))
-    assert reference is not None
+    reference = require(costs.find_reference(definition.load("galaxy_shape", "mini")))
     assert 5 < reference.seconds < 60
     full = definition.load("galaxy_shape", "full")
     ours = [costs.find_reference(full, on_accelerators=kind) for kind in (False, True)]
@@ -174,9 +158,8 @@ def test_the_last_lines_say_what_the_number_means() -> None:
     assert ending.describe_end(chosen, ROOT / "docs", folder, 6) == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_wrong_option_is_one_line(capsys: Printed) -> None:
+    for line, said in [
         (["run", "--divison", "open"], 'unrecognized arguments: --divison; did you mean "--div'),
         (["check", "--fromat=json"], 'did you mean "--format"'),
         (["summary", "--format"], "argument --format: expected one argument"),
@@ -202,18 +185,14 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["measure", "sweep", "--epoks", "1"], 'did you mean "--epochs"?'),
         (["run", "--dryrun"], 'did you mean "--dry-run"?'),
         (["data", "x", "--exprt", "fits"], 'did you mean "--export"?'),
-    ],
-)
-def test_a_wrong_option_is_one_line(
-    line: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(line)
-    printed = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert said in printed
-    assert printed.count("\n") == 1
-    assert f"(all: `cepheid {line[0]} " in printed
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(line)
+        printed = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert said in printed
+        assert printed.count("\n") == 1
+        assert f"(all: `cepheid {line[0]} " in printed
 
 
 OTHERS = {  # the options of training programs that many people know
@@ -235,10 +214,7 @@ UNKNOWN = {"checkpoint-hist", "threshold", "smoothing"}
 
 @pytest.mark.parametrize("program", OTHERS)
 def test_options_of_other_programs_have_a_suggestion_or_an_explanation(
-    program: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    program: str, capsys: Printed, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for word in {*OTHERS[program].split()} - UNKNOWN:
@@ -249,7 +225,7 @@ def test_options_of_other_programs_have_a_suggestion_or_an_explanation(
     assert not list(tmp_path.iterdir())
 
 
-def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: Patch) -> None:
     text = "a.txt:3: T8.late it is\nb.txt: T5.slow warning: it is\nfail: 2 logs, 1 error"
     of_summary = "  acme/box: provisional\n    T19.busy warning: it is"
     assert program.colour(text) == text
@@ -276,9 +252,7 @@ def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
         ("cepheid measure speed --onl", {"--only"}),
     ],
 )
-def test_a_shell_completes_commands_options_and_benchmarks(
-    line: str, expected: set[str], tmp_path: Path
-) -> None:
+def test_a_shell_completes_what_is_typed(line: str, expected: set[str], tmp_path: Path) -> None:
     told = tmp_path / "told"
     variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(told), "_ARGCOMPLETE_IFS": "\n"}

@@ -24,20 +24,20 @@ from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import describe_system
+from tests.compliance.asserting import Patch, Printed, assert_refused, call_tool
 from tests.distributed import on_ranks
 
 H200 = Accelerators(8, "NVIDIA H200")
 
 
 @pytest.fixture(autouse=True)
-def _short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels of these tests take no time."""
+def _short_kernels(monkeypatch: Patch) -> None:
     monkeypatch.setattr(backend, "SECONDS", 0.0)
     monkeypatch.setattr(Processor, "matrix_side", 64)
     monkeypatch.setattr(Processor, "copied_bytes", 2**16)
 
 
-def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine(capsys: Printed) -> None:
     assert describe_system.main(["--submitter", "acme"]) == 0
     printed = capsys.readouterr()
     described = json.loads(printed.out)
@@ -49,18 +49,18 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "interconnect" not in printed.err  # of one node
 
 
-def test_into_a_file_that_is_never_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_is_taken_or_cannot_be_written(tmp_path: Path, capsys: Printed) -> None:
     place = tmp_path / "systems" / "box.json"
     assert describe_system.main(["--output", str(place)]) == 0
     assert json.loads(place.read_text())["system"] == "box"
     assert "submitter: the name of who submits" in capsys.readouterr().out
     before = place.read_bytes()
-    with pytest.raises(UserError, match="already exists"):
-        describe_system.main(["--output", str(place)])
+    assert_refused("already exists", describe_system.main, ["--output", str(place)])
     assert place.read_bytes() == before
     assert [path.name for path in place.parent.iterdir()] == ["box.json"]
+    (tmp_path / "taken").touch()
+    with pytest.raises(UserError, match="cannot write there"):
+        describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
 
 
 @pytest.mark.parametrize("name", ["box", "-x.json", "a b.json", "\x1b[31m.json", ".json"])
@@ -68,12 +68,6 @@ def test_names_that_a_system_cannot_have_are_refused(name: str, tmp_path: Path) 
     with pytest.raises(UserError, match=r"expected <system>\.json"):
         describe_system.main([f"--output={tmp_path / name}"])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taken").touch()
-    with pytest.raises(UserError, match="cannot write there"):
-        describe_system.main(["--output", str(tmp_path / "taken" / "box.json")])
 
 
 def _describe_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int, str]:
@@ -107,16 +101,12 @@ def test_two_nodes(memories_gib: list[float], code: int, tmp_path: Path) -> None
     assert "interconnect" in described
 
 
-def test_peaks_are_measured_and_those_of_a_known_device_are_added(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert describe_system.main([]) == 0
-    described = json.loads(capsys.readouterr().out)
+def test_peaks_are_measured_and_those_of_a_known_device_are_added(capsys: Printed) -> None:
+    described = json.loads(call_tool(describe_system.main, []))
     assert find_schema_problem(described, "system") is None
     assert described["peak_tflops"]["fp32"]["measured"] > 0
     assert described["memory_gb_per_second"]["measured"] > 0
-    assert describe_system.main(["--no-peaks"]) == 0
-    assert "peak_tflops" not in json.loads(capsys.readouterr().out)
+    assert "peak_tflops" not in json.loads(call_tool(describe_system.main, ["--no-peaks"]))
     with (
         patch.object(system, "find_accelerators", lambda: H200),
         patch.object(TorchRanks, "accelerator", H200.name),
@@ -143,9 +133,7 @@ def test_without_torch_no_peaks_are_measured_and_a_message_says_so() -> None:
     assert "peak_tflops" not in described
 
 
-def test_what_torch_cannot_use_is_listed_and_not_described(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torch_cannot_use_is_only_listed(capsys: Printed, monkeypatch: Patch) -> None:
     monkeypatch.setattr(accelerators, "find_nvidia", lambda: H200)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CEPHEID_DEVICE", "")
@@ -156,9 +144,7 @@ def test_what_torch_cannot_use_is_listed_and_not_described(
     assert f"torch {torch.__version__} cannot use, and this leaves out: 8 × NVI" in printed.err
 
 
-def test_a_device_without_room_for_the_kernels_is_described(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_device_without_room_for_the_kernels_is_described(capsys: Printed) -> None:
     def fail(device: object) -> None:
         raise RuntimeError("out of memory\nand much more")
 

@@ -13,6 +13,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.cli import main
 from tests import tiny
+from tests.compliance.asserting import require
 from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
 
 Printed = pytest.CaptureFixture[str]
@@ -26,7 +27,6 @@ def make_points(run: Training) -> Points:
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
-    """No training, and a folder of benchmarks with nothing measured."""
     fake = FakeTraining(make_points)
     fake.describe = lambda run: MACHINE
     replace_training(fake, tmp_path / "benchmarks", monkeypatch)
@@ -47,8 +47,7 @@ def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: 
     rate = "opt_base_learning_rate=0.003"
     assert cepheid_rcp("--batch-size", "16", "32", "64", "--set", rate) == 0
     assert training.sizes == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
-    points = rcp.load("galaxy_shape", "mini")
-    assert points is not None
+    points = require(rcp.load("galaxy_shape", "mini"))
     assert points.definition_digest == MINI.digest
     assert rcp.find_problems(points, MINI) == []
     first = points.points[0]
@@ -62,9 +61,7 @@ def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: 
         assert said in line
 
 
-def test_runs_of_measure_targets_are_not_made_again(
-    training: FakeTraining, capsys: Printed
-) -> None:
+def test_runs_of_measure_targets_are_reused(training: FakeTraining, capsys: Printed) -> None:
     curves = [
         Curve(variant, seed, 2.0, ((3008, GOOD),), measured=MACHINE)
         for variant, seed in (("correct", 2), ("correct", 3), ("broken", 1))
@@ -73,8 +70,7 @@ def test_runs_of_measure_targets_are_not_made_again(
     assert cepheid_rcp("--batch-size", "32", "--runs", "3") == 0
     assert training.sizes == [(32, 1)]
     assert "3 of 3" in capsys.readouterr().out
-    points = rcp.load(MINI.name, MINI.scale)
-    assert points is not None
+    points = require(rcp.load(MINI.name, MINI.scale))
     assert sorted(run.seed for run in points.points[0].runs) == [1, 2, 3]
 
 
@@ -107,9 +103,7 @@ def test_the_same_command_continues_after_an_interruption(training: FakeTraining
     assert training.sizes == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
 
 
-def test_a_run_that_misses_is_recorded_and_is_exit_code_1(
-    training: FakeTraining, capsys: Printed
-) -> None:
+def test_a_run_that_misses_is_kept_with_code_1(training: FakeTraining, capsys: Printed) -> None:
     training.make_points = lambda run: ((6016, POOR if run.config.seed == 3 else GOOD),)
     assert cepheid_rcp("--batch-size", "32") == 1
     printed = capsys.readouterr().out
@@ -140,8 +134,7 @@ def test_points_of_another_definition_are_reported_and_measured_again(
     assert cepheid_rcp() == 0
     assert "problem: they were measured for another version" in capsys.readouterr().out
     cepheid_rcp("--batch-size", "32")
-    points = rcp.load("galaxy_shape", "mini")
-    assert points is not None
+    points = require(rcp.load("galaxy_shape", "mini"))
     assert [point.batch_size for point in points.points] == [32]
 
 
@@ -154,8 +147,7 @@ def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     arguments = ["--batch-size", "8", "--runs", "2", "--set", "compile=off"]
     assert cepheid_rcp(*arguments, "--data", str(tmp_path)) == 0
-    points = rcp.load("galaxy_shape", "mini")
-    assert points is not None
+    points = require(rcp.load("galaxy_shape", "mini"))
     (point,) = points.points
     assert point.samples == (32, 32)
     assert point.runs[0].quality != point.runs[1].quality

@@ -24,6 +24,7 @@ from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, read_rank_timeout
 from cepheid.reference.session import watcher
 from cepheid.rules import rounds
 from tests import processes, tiny
+from tests.compliance.asserting import Patch, assert_says, require
 from tests.full_disk import limit_files
 from tests.processes import Ended, Program
 from tests.tools import scripted
@@ -32,7 +33,7 @@ SECONDS = 60  # a bound for a busy machine; nothing here waits for a time-out
 
 
 @pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_blocks(monkeypatch: Patch) -> None:
     """The definition of the scripted runs, for them and for the checker."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
 
@@ -44,7 +45,6 @@ def start(
     mishap: str = "",
     prelude: Callable[[], object] | None = None,
 ) -> list[Program]:
-    """The processes of `cepheid run`, one for each rank."""
     environment = {"OMP_NUM_THREADS": "1", "HAPPENED": str(output.with_name("happened"))}
     environment |= {"MISHAP": mishap} if mishap else {}
     if ranks > 1:
@@ -67,8 +67,26 @@ def run(output: Path, *arguments: str, **how: Any) -> list[Ended]:
     return end_all(start(output, *arguments, **how))
 
 
+def run_one(output: Path, *arguments: str, code: int = 0, **how: Any) -> Ended:
+    """Run the command on one rank, which must end with an exit code and without a traceback."""
+    (ended,) = run(output, *arguments, **how)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
+    return ended
+
+
+def run_two(output: Path, *arguments: str, codes: Any = (2, 2), **how: Any) -> list[Ended]:
+    """Run the command on two ranks, which must end with these exit codes."""
+    both = run(output, *arguments, ranks=2, **how)
+    assert [one.returncode for one in both] == list(codes), [one.stderr for one in both]
+    return both
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
 def logs(output: Path) -> list[str]:
-    """The names of all that lies beside the configuration."""
     (folder,) = output.glob("results/*/galaxy_shape-mini-closed")
     return sorted(path.name for path in folder.iterdir() if path.name != "configuration.json")
 
@@ -84,7 +102,6 @@ def last_record(output: Path, name: str) -> dict[str, Any]:
 
 
 def findings(output: Path, name: str) -> set[str]:
-    """The rules that the checker finds broken."""
     (path,) = output.glob(f"results/*/*/{name}")
     found = check_log(read(path), Place(rounds.CURRENT), rounds.load())
     return {finding.rule for finding in found if finding.is_error}
@@ -92,12 +109,9 @@ def findings(output: Path, name: str) -> set[str]:
 
 def assert_goes_on(output: Path) -> None:
     """The same command makes the run that is missing."""
-    (again,) = run(output)
-    assert again.returncode == 0, again.stderr
+    run_one(output)
     assert "result_0.txt" in logs(output)
 
-
-# Ranks --------------------------------------------------------------------------------------------
 
 KEPT = "interrupted_result_0_0.txt"
 
@@ -106,55 +120,49 @@ KEPT = "interrupted_result_0_0.txt"
     ("moment", "rank"),
     [("prepare", 0), ("build", 0), ("build", 1), ("train", 0), ("train", 1), ("evaluate", 1)],
 )
-def test_a_rank_that_is_killed_ends_all(moment: str, rank: int, tmp_path: Path) -> None:
-    both = run(tmp_path / "out", ranks=2, mishap=f"{moment} {rank} kill")
-    assert both[rank].returncode == -signal.SIGKILL
-    assert both[1 - rank].returncode == 2, both[1 - rank].stderr
+def test_a_rank_that_is_killed_ends_all(moment: str, rank: int, out: Path) -> None:
+    codes = (-signal.SIGKILL, 2) if rank == 0 else (2, -signal.SIGKILL)
+    both = run_two(out, mishap=f"{moment} {rank} kill", codes=codes)
     assert not any("Traceback" in one.stderr for one in both)
     if moment == "prepare":  # before there is a log
-        assert logs(tmp_path / "out") == []
+        assert logs(out) == []
         return
     who = "the run was killed" if rank == 0 else "another rank has ended without a message"
     assert who in both[0].stderr
     assert "cepheid" not in both[1].stderr
-    assert logs(tmp_path / "out") == [KEPT]
-    record = last_record(tmp_path / "out", KEPT)
+    assert logs(out) == [KEPT]
+    record = last_record(out, KEPT)
     if moment == "build":
         assert record["key"] == "init_aborted"
         return
     assert record["metadata"]["status"] == "aborted"
     assert record["metadata"]["samples_count"] == (32 if moment == "train" else 64)
-    assert findings(tmp_path / "out", KEPT) == {"T17"}  # a run that did not converge
-    assert_goes_on(tmp_path / "out")
+    assert findings(out, KEPT) == {"T17"}  # a run that did not converge
+    assert_goes_on(out)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_rank_that_fails_says_why(rank: int, tmp_path: Path) -> None:
-    both = run(tmp_path / "out", ranks=2, mishap=f"train {rank} raise")
-    assert [one.returncode for one in both] == [2, 2]
+def test_the_rank_that_fails_says_why(rank: int, out: Path) -> None:
+    both = run_two(out, mishap=f"train {rank} raise")
     assert "MemoryError: no memory left on this rank" in both[rank].stderr
     assert "cepheid" not in both[1 - rank].stderr
     assert "Traceback" not in both[1 - rank].stderr
-    reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
+    reason = last_record(out, KEPT)["metadata"]["reason"]
     assert reason.endswith("MemoryError: no memory left on this rank")
     assert ("rank 1" in reason) == (rank == 1)
 
 
-def test_a_rank_that_cannot_begin_says_why_and_no_run_begins(tmp_path: Path) -> None:
-    both = run(tmp_path / "out", ranks=2, mishap="create 1 refuse")
-    assert [one.returncode for one in both] == [2, 2]
+def test_a_rank_that_cannot_begin_says_why_and_no_run_begins(out: Path) -> None:
+    both = run_two(out, mishap="create 1 refuse")
     assert [one.stderr for one in both] == ["", "cepheid: bad data on this rank: delete them\n"]
-    assert logs(tmp_path / "out") == []
+    assert logs(out) == []
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["--set", "global_batch_size=33"]])
-def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], tmp_path: Path) -> None:
-    both = run(tmp_path / "out", *arguments, ranks=2)
-    assert [one.returncode for one in both] == [2, 2]
-    told = [one.stderr for one in both if one.stderr]
-    assert len(told) == 1
-    assert told[0].count("cepheid") <= 2  # argparse prints usage, too
-    assert not (tmp_path / "out").exists()
+def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], out: Path) -> None:
+    (told,) = (one.stderr for one in run_two(out, *arguments) if one.stderr)
+    assert told.count("cepheid") <= 2  # argparse prints usage, too
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -164,26 +172,22 @@ def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], tmp_path:
         ("evaluate", "the quality is not finite (e_rmse, nll)"),
     ],
 )
-def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
-    moment: str, reason: str, tmp_path: Path
-) -> None:
-    both = run(tmp_path / "out", ranks=2, mishap=f"{moment} 1 nan")
-    assert [one.returncode for one in both] == [1, 1]
-    assert "a lower learning rate or precision=fp32 may help" in both[0].stdout
-    assert logs(tmp_path / "out") == ["result_0.txt"]  # such a run counts (T15)
-    stop = last_record(tmp_path / "out", "result_0.txt")
-    assert stop["metadata"]["status"] == "aborted"
-    assert stop["metadata"]["reason"].startswith(reason)
-    (log,) = (tmp_path / "out").rglob("result_0.txt")
+def test_a_number_that_is_not_finite_ends_all(moment: str, reason: str, out: Path) -> None:
+    first, _ = run_two(out, mishap=f"{moment} 1 nan", codes=(1, 1))
+    assert "a lower learning rate or precision=fp32 may help" in first.stdout
+    assert logs(out) == ["result_0.txt"]  # such a run counts (T15)
+    stop = last_record(out, "result_0.txt")["metadata"]
+    assert (stop["status"], stop["reason"][: len(reason)]) == ("aborted", reason)
+    (log,) = out.rglob("result_0.txt")
     assert "NaN" not in log.read_text()
 
 
-def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_cannot_meet(out: Path, monkeypatch: Patch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         monkeypatch.setattr("tests.tools.test_mishaps.find_free_port", lambda: port)
-        first, second = start(tmp_path / "out", ranks=2)
+        first, second = start(out, ranks=2)
         _, err = first.communicate(timeout=SECONDS)
         second.terminate()  # it waits for the first one, which may still be about to start
         assert end_all([second])[0].returncode in (-signal.SIGTERM, 1)
@@ -207,20 +211,18 @@ def stop_a_rank(rank: int, output: Path) -> tuple[Ended, Ended]:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_stopped_is_named(
-    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_is_stopped_is_named(rank: int, out: Path, monkeypatch: Patch) -> None:
     """The other one says whom it waits for, and gives up after the time that was set."""
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
-    _, other = stop_a_rank(rank, tmp_path / "out")
+    _, other = stop_a_rank(rank, out)
     assert other.returncode == 2
     assert re.search(rf"cepheid: waiting for rank {rank} \(.*giving up after 3 s", other.stderr)
     assert re.search(
         rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.stderr
     )
     assert "Traceback" not in other.stderr
-    assert logs(tmp_path / "out") == [KEPT]
-    assert_blames(rank, tmp_path / "out")
+    assert logs(out) == [KEPT]
+    assert_blames(rank, out)
 
 
 def assert_blames(rank: int, output: Path) -> None:
@@ -230,9 +232,7 @@ def assert_blames(rank: int, output: Path) -> None:
     assert re.match(rf"broken off: {names} \d+ s", reason), reason
 
 
-def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(monkeypatch: Patch) -> None:
     monkeypatch.delenv(TIMEOUT_VARIABLE, raising=False)
     usual = read_rank_timeout()
     assert (usual.silent_seconds, usual.seconds) == (120, 1800)
@@ -241,21 +241,19 @@ def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
 
 
 @pytest.mark.promise
-def test_a_stopped_rank_is_named_long_before_a_busy_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_rank_is_named_before_a_busy_one(out: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("SILENT_SECONDS", "12")
-    stopped, other = stop_a_rank(1, tmp_path / "out")
+    stopped, other = stop_a_rank(1, out)
     assert other.returncode == stopped.returncode == 2
     assert re.search(r"cepheid: rank 1 .*did not answer for [\d,]+ s: stopped", other.stderr)
     assert "killed" not in other.stderr + stopped.stderr
-    assert logs(tmp_path / "out") == [KEPT]
-    assert_blames(1, tmp_path / "out")
-    assert_goes_on(tmp_path / "out")
+    assert logs(out) == [KEPT]
+    assert_blames(1, out)
+    assert_goes_on(out)
 
 
 @pytest.mark.promise
-def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: Patch) -> None:
     """So does Slurm with a job that makes way for another one."""
     monkeypatch.setenv("SILENT_SECONDS", "12")
     both = start(tmp_path / "out", ranks=2, mishap="train 0 wait")
@@ -282,11 +280,9 @@ def test_a_stopped_run_that_its_launcher_kills_was_stopped(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_never_comes_is_named(
-    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_never_comes_is_named(rank: int, out: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
-    both = start(tmp_path / "out", ranks=2)
+    both = start(out, ranks=2)
     both[rank].kill()
     (other,) = end_all([both[1 - rank]])
     assert other.returncode == 2
@@ -296,16 +292,10 @@ def test_a_rank_that_never_comes_is_named(
 
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
-def test_a_rank_timeout_that_is_not_a_time_is_refused(
-    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timeout_is_a_number_of_seconds(seconds: str, out: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", seconds)
-    both = run(tmp_path / "out", ranks=2)
-    assert [one.returncode for one in both] == [2, 2]
-    assert f"CEPHEID_RANK_TIMEOUT={seconds}: expected seconds above 0" in both[0].stderr
-
-
-# Signals ------------------------------------------------------------------------------------------
+    said = run_two(out)[0].stderr
+    assert f"CEPHEID_RANK_TIMEOUT={seconds}: expected seconds above 0" in said
 
 
 @pytest.mark.promise
@@ -325,23 +315,21 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
 
 
-def test_a_finished_run_is_not_lost_to_ctrl_c_while_its_data_are_digested(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    (process,) = start(output, "--runs", "2", mishap="digest 0 wait")
-    wait_for(tmp_path / "happened")
+def test_a_finished_run_is_not_lost_to_ctrl_c_while_its_data_are_digested(out: Path) -> None:
+    (process,) = start(out, "--runs", "2", mishap="digest 0 wait")
+    wait_for(out.with_name("happened"))
     process.send_signal(signal.SIGINT)
     time.sleep(0.1)
-    let_go_on(output)
+    let_go_on(out)
     (ended,) = end_all([process])
     assert ended.returncode == 1, ended.stderr
     assert "cepheid: this run is finished. Its data are read once more" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "run 0: all targets reached" in ended.stdout
-    assert logs(output) == ["result_0.txt"], "no further run begins"
-    assert findings(output, "result_0.txt") == set()
-    (again,) = run(output, "--runs", "2")
-    assert again.returncode == 0, again.stderr
-    assert logs(output) == ["result_0.txt", "result_1.txt"]
+    assert logs(out) == ["result_0.txt"], "no further run begins"
+    assert findings(out, "result_0.txt") == set()
+    run_one(out, "--runs", "2")
+    assert logs(out) == ["result_0.txt", "result_1.txt"]
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_digest(tmp_path: Path) -> None:
@@ -357,21 +345,16 @@ def test_a_second_ctrl_c_does_not_wait_for_the_digest(tmp_path: Path) -> None:
     assert_goes_on(tmp_path / "out")
 
 
-def test_a_data_file_that_is_cut_short_in_a_run_is_told(tmp_path: Path) -> None:
-    (ended,) = run(tmp_path / "out", mishap="train 0 bus")
-    assert ended.returncode == -signal.SIGKILL
+def test_a_data_file_that_is_cut_short_in_a_run_is_told(out: Path) -> None:
+    ended = run_one(out, mishap="train 0 bus", code=-signal.SIGKILL)
     assert "stopped by SIGBUS: a mapped file could not be read" in ended.stderr
-    assert logs(tmp_path / "out") == [KEPT]
-    reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
+    assert logs(out) == [KEPT]
+    reason = last_record(out, KEPT)["metadata"]["reason"]
     assert reason.startswith("broken off: stopped by SIGBUS: a mapped file")
-    assert_goes_on(tmp_path / "out")
-
-
-# Two at once, clocks, kills -----------------------------------------------------------------------
+    assert_goes_on(out)
 
 
 def let_go_on(output: Path) -> None:
-    """Let the run that waits go on."""
     output.with_name("happened.seen").touch()
 
 
@@ -382,29 +365,25 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
+def test_two_runs_into_the_same_folder(out: Path) -> None:
     """The second is told who holds the folder, and changes nothing."""
-    output = tmp_path / "out"
-    (first,) = start(output, mishap="train 0 wait")
-    wait_for(tmp_path / "happened")
-    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    (second,) = run(output)
-    assert second.returncode == 2
-    assert f"another `cepheid run` is writing there (process {first.pid}); wait" in second.stderr
-    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
-    let_go_on(output)
+    (first,) = start(out, mishap="train 0 wait")
+    wait_for(out.with_name("happened"))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    said = run_one(out, code=2).stderr
+    assert f"another `cepheid run` is writing there (process {first.pid}); wait" in said
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    let_go_on(out)
     (whole,) = end_all([first])
     assert whole.returncode == 0, whole.stderr
-    assert logs(output) == ["result_0.txt"]
-    (nothing,) = run(output)
-    assert "nothing to run" in nothing.stdout
+    assert logs(out) == ["result_0.txt"]
+    assert "nothing to run" in run_one(out).stdout
 
 
-def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    both = end_all([*start(output), *start(output)])
-    assert logs(output) == ["result_0.txt"]
-    assert findings(output, "result_0.txt") == set()
+def test_two_that_start_at_the_same_moment(out: Path) -> None:
+    both = end_all([*start(out), *start(out)])
+    assert logs(out) == ["result_0.txt"]
+    assert findings(out, "result_0.txt") == set()
     # The later one is refused, or finds that all is done, if it was slow.
     first, second = sorted(both, key=lambda one: "all targets reached" not in one.stdout)
     assert first.returncode == 0, first.stderr
@@ -412,146 +391,110 @@ def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
     assert refused or "nothing to run" in second.stdout
 
 
-def test_a_clock_that_is_set_back_is_told_at_once_and_later_with_a_way_on(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    (whole,) = run(output, mishap="train 0 clock")
+def test_a_clock_that_is_set_back_is_told_at_once_and_later_with_a_way_on(out: Path) -> None:
+    whole = run_one(out, mishap="train 0 clock", code=1)  # the log is rejected
     told, _, rest = whole.stdout.partition("all targets reached")
     assert "this run can no longer count:" in told
     assert re.search(r"\.partial:\d+: T4\.", told)
     assert "fix: " in told
     assert "T4" not in rest, "each finding is told once"
-    assert "T4" in findings(output, "result_0.txt")
-    assert whole.returncode == 1, "the log is rejected"
-    (log,) = output.glob("results/*/*/result_0.txt")
+    assert "T4" in findings(out, "result_0.txt")
+    (log,) = out.glob("results/*/*/result_0.txt")
     for runs, done in (("1", "nothing to run"), ("2", "all targets reached"), ("2", "nothing")):
-        (again,) = run(output, "--runs", runs)
-        assert again.returncode == 1, again.stderr
-        assert done in again.stdout
-        assert re.search(rf"{re.escape(str(log))}:\d+: T4\.", again.stdout)
-        assert again.stdout.count(f"{log}: the checker rejects this log, so the result has no") == 1
-        assert "move the log out of the output folder" in again.stdout
-        assert "result_1.txt: the checker rejects" not in again.stdout
-    log.rename(tmp_path / "rejected.txt")
-    (made,) = run(output, "--runs", "2")
-    assert made.returncode == 0, made.stderr
-    assert "the checker rejects" not in made.stdout
-    seeds = [
-        next(line for line in path.read_text().splitlines() if '"key": "seed"' in line)
-        for path in (log, tmp_path / "rejected.txt")
-    ]
-    first, second = (json.loads(line.removeprefix(":::MLLOG "))["value"] for line in seeds)
+        said = run_one(out, "--runs", runs, code=1).stdout
+        assert done in said
+        assert re.search(rf"{re.escape(str(log))}:\d+: T4\.", said)
+        assert said.count(f"{log}: the checker rejects this log, so the result has no") == 1
+        assert "move the log out of the output folder" in said
+        assert "result_1.txt: the checker rejects" not in said
+    rejected = log.rename(out.with_name("rejected.txt"))
+    assert "the checker rejects" not in run_one(out, "--runs", "2").stdout
+    seeds = [re.search(r'"key": "seed", "value": (\d+)', at.read_text()) for at in (log, rejected)]
+    first, second = (require(found)[1] for found in seeds)
     assert first == second
 
 
-def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:
+def test_a_result_that_can_have_no_score_is_told(out: Path) -> None:
     """One run may miss its targets, a second one may not."""
-    output = tmp_path / "out"
-    (first,) = run(output, mishap="evaluate 0 nan")
-    assert first.returncode == 1
-    assert "the result has no score" not in first.stdout
-    (second,) = run(output, "--runs", "2", mishap="evaluate 0 nan")
-    assert "the result has no score as it is:" in second.stdout
-    assert re.search(r"T17\.\S+ 2 of 2 runs did not converge", second.stdout)
+    assert "the result has no score" not in run_one(out, mishap="evaluate 0 nan", code=1).stdout
+    said = run_one(out, "--runs", "2", mishap="evaluate 0 nan", code=1).stdout
+    assert "the result has no score as it is:" in said
+    assert re.search(r"T17\.\S+ 2 of 2 runs did not converge", said)
 
 
-def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
+def test_killed_between_two_runs_of_one_command(out: Path) -> None:
     """What is made stays, what was going on does not count, the same command makes the rest."""
-    output = tmp_path / "out"
-    (fine,) = run(output)
-    assert fine.returncode == 0, fine.stderr
-    before = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_*")}
-    (killed,) = run(output, "--runs", "3", mishap="train 0 kill")
-    assert killed.returncode == -signal.SIGKILL
-    assert logs(output) == ["interrupted_result_1_0.txt", "result_0.txt"]
-    (again,) = run(output, "--runs", "2")
-    assert again.returncode == 0, again.stderr
-    assert {"result_0.txt", "result_1.txt"} <= set(logs(output))
-    after = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_0*")}
+    run_one(out)
+    before = {path.name: path.read_bytes() for path in out.glob("results/*/*/result_*")}
+    run_one(out, "--runs", "3", mishap="train 0 kill", code=-signal.SIGKILL)
+    assert logs(out) == ["interrupted_result_1_0.txt", "result_0.txt"]
+    run_one(out, "--runs", "2")
+    assert {"result_0.txt", "result_1.txt"} <= set(logs(out))
+    after = {path.name: path.read_bytes() for path in out.glob("results/*/*/result_0*")}
     assert after == before
 
 
 @pytest.mark.parametrize("moment", ["state", "digest"])
-def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_all(
-    moment: str, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    (killed,) = run(output, mishap=f"{moment} 0 kill")
-    assert killed.returncode == -signal.SIGKILL
-    assert "the run was killed" in killed.stderr
-    assert logs(output) == [KEPT]
-    assert_goes_on(output)
-    assert [path.name for path in output.glob("checkpoints/**/run_*")] == ["run_0.pt"]
+def test_a_run_killed_after_its_end_counts_with_weights_or_not(moment: str, out: Path) -> None:
+    assert "the run was killed" in run_one(out, mishap=f"{moment} 0 kill", code=-9).stderr
+    assert logs(out) == [KEPT]
+    assert_goes_on(out)
+    assert [path.name for path in out.glob("checkpoints/**/run_*")] == ["run_0.pt"]
 
 
 @pytest.mark.parametrize("moment", ["state", "write", "digest"])
-def test_a_run_that_missed_its_target_and_is_killed_afterwards_counts_and_tells_of_its_weights(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_missed_and_is_killed_afterwards_counts_and_tells_of_its_weights(
+    moment: str, out: Path, monkeypatch: Patch
 ) -> None:
     short = {"eval_every_samples": 32, "max_samples": 64}
     tiny.use(tiny.folder_of("galaxy_shape", timing=short), monkeypatch)
-    output = tmp_path / "out"
-    (killed,) = run(output, mishap=f"{moment} 0 kill")
-    assert killed.returncode == -signal.SIGKILL
-    assert logs(output) == ["result_0.txt"]
-    weights = [path for path in output.glob("checkpoints/**/*") if path.is_file()]
+    said = run_one(out, mishap=f"{moment} 0 kill", code=-signal.SIGKILL).stderr
+    assert logs(out) == ["result_0.txt"]
+    weights = [path for path in out.glob("checkpoints/**/*") if path.is_file()]
     assert [path.name for path in weights] == (["run_0.pt"] if moment == "digest" else [])
-    assert ("it counts, but its weights are lost; fix: `" in killed.stderr) == (moment != "digest")
-    if weights:
-        return
-    (again,) = re.findall("fix: `(.*)` with another", killed.stderr)
-    (made,) = run(tmp_path / "again", *again.split()[2:])
-    assert made.returncode == 1
-    assert len(list((tmp_path / "again").glob("checkpoints/*/*/run_0.pt"))) == 1
+    assert ("it counts, but its weights are lost; fix: `" in said) == (moment != "digest")
+    if not weights:
+        (again,) = re.findall("fix: `(.*)` with another", said)
+        run_one(out.with_name("again"), *again.split()[2:], code=1)
+        assert len(list(out.with_name("again").glob("checkpoints/*/*/run_0.pt"))) == 1
 
 
-# No space, odd places -----------------------------------------------------------------------------
+def test_no_space_for_the_configuration_is_told(out: Path) -> None:
+    said = run_one(out, prelude=partial(limit_files, 10), code=2).stderr
+    assert "cannot write there (File too large); make room" in said
+    assert said.count("\n") == 1, said
+    assert logs(out) == []
+    assert_goes_on(out)
 
 
-def test_no_space_for_the_configuration_is_told(tmp_path: Path) -> None:
-    (full,) = run(tmp_path / "out", prelude=partial(limit_files, 10))
-    assert full.returncode == 2
-    assert "cannot write there (File too large); make room" in full.stderr
-    assert full.stderr.count("\n") == 1, full.stderr
-    assert logs(tmp_path / "out") == []
-    assert_goes_on(tmp_path / "out")
+def test_no_space_for_the_log_is_told_and_nothing_is_lost(out: Path) -> None:
+    assert_goes_on(out)
+    before = logs(out)
+    said = run_one(out, "--runs", "2", prelude=partial(limit_files, 3000), code=2).stderr
+    assert "cannot write the run log (File too large); this run does not count" in said
+    assert said.count("\n") == 1, said
+    assert logs(out) == sorted([*before, "interrupted_result_1_0.txt"])
 
 
-def test_no_space_for_the_log_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
-    assert_goes_on(tmp_path / "out")
-    before = logs(tmp_path / "out")
-    (full,) = run(tmp_path / "out", "--runs", "2", prelude=partial(limit_files, 3000))
-    assert full.returncode == 2
-    assert "cannot write the run log (File too large); this run does not count" in full.stderr
-    assert full.stderr.count("\n") == 1, full.stderr
-    assert logs(tmp_path / "out") == sorted([*before, "interrupted_result_1_0.txt"])
-
-
-def test_no_space_for_the_weights(tmp_path: Path) -> None:
+def test_no_space_for_the_weights(out: Path) -> None:
     # The place of the weights is taken: as with a full disk, nothing can be written there.
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "checkpoints").touch()
-    (full,) = run(tmp_path / "out")
-    assert full.returncode == 2
-    assert "run 0 counts" in full.stderr
-    assert "its weights are lost" in full.stderr
-    assert logs(tmp_path / "out") == ["result_0.txt"]
+    out.mkdir()
+    (out / "checkpoints").touch()
+    assert_says(run_one(out, code=2).stderr, "run 0 counts", "its weights are lost")
+    assert logs(out) == ["result_0.txt"]
 
 
 def test_an_output_folder_with_an_odd_name(tmp_path: Path) -> None:
     output = tmp_path / "with space [bold]ü'\"$HOME*"
-    (fine,) = run(output)
-    assert fine.returncode == 0, fine.stderr
-    assert str(output) in fine.stdout
+    assert str(output) in run_one(output).stdout
     assert [path.name for path in output.glob("results/*/*/result_*")] == ["result_0.txt"]
 
 
-def test_another_system_in_the_same_place(tmp_path: Path) -> None:
-    (fine,) = run(tmp_path / "out")
-    assert fine.returncode == 0, fine.stderr
-    (described,) = (tmp_path / "out" / "systems").iterdir()
+def test_another_system_in_the_same_place(out: Path) -> None:
+    run_one(out)
+    (described,) = (out / "systems").iterdir()
     facts = json.loads(described.read_text())
     described.write_text(json.dumps(facts | {"processor": "abacus"}))
-    (other,) = run(tmp_path / "out", "--runs", "2")
-    assert other.returncode == 2
-    assert 'holds another system: processor was "abacus"' in other.stderr
-    assert logs(tmp_path / "out") == ["result_0.txt"]
+    said = run_one(out, "--runs", "2", code=2).stderr
+    assert 'holds another system: processor was "abacus"' in said
+    assert logs(out) == ["result_0.txt"]

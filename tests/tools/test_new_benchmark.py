@@ -11,25 +11,22 @@ import numpy as np
 import pytest
 
 from cepheid.rules import definition, evidence
-from cepheid.rules.errors import UserError
 from cepheid.tools import new_benchmark
 from tests.checkout import ROOMS, copy_folders
+from tests.compliance.asserting import Patch, Printed, assert_refused, require
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty registry."""
+def benchmarks(tmp_path: Path, monkeypatch: Patch) -> Path:
     folder = tmp_path / "benchmarks"
     folder.mkdir()
     monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(folder))
     return folder
 
 
-def test_its_definition_is_valid_and_nothing_is_left_over(
-    benchmarks: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_definition_is_valid_and_nothing_is_left(benchmarks: Path, capsys: Printed) -> None:
     assert new_benchmark.main(["star_colour"]) == 0
     assert definition.names() == ("star_colour",)
     begun = definition.load("star_colour", "mini")
@@ -39,26 +36,20 @@ def test_its_definition_is_valid_and_nothing_is_left_over(
     assert "pytest tests/test_benchmark_contract.py -k star_colour" in capsys.readouterr().out
     text = "".join(path.read_text() for path in (benchmarks / "star_colour").iterdir())
     assert "${" not in text
-    with pytest.raises(UserError, match="already exists"):
-        new_benchmark.main(["star_colour"])
+    assert_refused("already exists", new_benchmark.main, ["star_colour"])
 
 
 def test_its_example_has_earned_its_target(benchmarks: Path) -> None:
     new_benchmark.main(["star_colour"])
     chosen = definition.load("star_colour", "mini")
-    recorded = evidence.load(chosen)
-    assert recorded is not None
+    recorded = require(evidence.load(chosen))
     assert evidence.find_problems(recorded, chosen, ("shuffled_labels", "blind")) == []
-    fewest, *_, most = sorted(
-        curve.count_samples_to_target(chosen) or 0 for curve in recorded.correct
-    )
+    fewest, *_, most = sorted(run.count_samples_to_target(chosen) or 0 for run in recorded.correct)
     text = " ".join((benchmarks / "star_colour" / "README.md").read_text().split())
     assert f"after {fewest:,} to {most:,} samples" in text
 
 
-def test_its_dataset_can_be_prepared_as_it_is(
-    benchmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_dataset_is_prepared(benchmarks: Path, tmp_path: Path, monkeypatch: Patch) -> None:
     pytest.importorskip("filelock", reason="preparing data needs the extra torch")
     packages = tmp_path / "data_packages"
     packages.mkdir()
@@ -87,8 +78,7 @@ def test_its_dataset_can_be_prepared_as_it_is(
     light = blobs.stamps[:, 0].astype(float) * np.exp(-(axis + axis[:, None]) / 50)
     longer = (light * (axis - axis[:, None])).sum((1, 2))
     assert np.corrcoef(longer, e1)[0, 1] > 0.9
-    with pytest.raises(UserError, match="already exists"):
-        new_benchmark.main(["star_blobs", "--dataset"])
+    assert_refused("already exists", new_benchmark.main, ["star_blobs", "--dataset"])
 
 
 NAMES = ("", "Star", "2d", "a-b", "../x", "class", "a\nb", "x" * 41)  # that no module can have
@@ -99,8 +89,7 @@ REFUSED += [(["star_colour", "--title", title], "expected one line") for title i
 
 @pytest.mark.parametrize(("line", "says"), REFUSED)
 def test_names_and_titles_that_cannot_be(line: list[str], says: str, benchmarks: Path) -> None:
-    with pytest.raises(UserError, match=says):
-        new_benchmark.main(line)
+    assert_refused(says, new_benchmark.main, line)
     assert list(benchmarks.iterdir()) == []
 
 
@@ -122,7 +111,6 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def start(checkout: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a module of the checkout to its end."""
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=checkout,
@@ -180,7 +168,6 @@ def test_its_metric_can_be_renamed(checkout: Path) -> None:
 
 
 def edit(file: Path, words: dict[str, str]) -> None:
-    """Replace words in a file, each of which must be there."""
     text = file.read_text(encoding="utf-8")
     for old, new in words.items():
         assert old in text, f"{file}: {old}"

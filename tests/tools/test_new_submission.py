@@ -20,6 +20,7 @@ from cepheid.reference.session.frameworks import find_own_task, import_own_task
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system, new_submission
+from tests.compliance.asserting import Printed, assert_refused, assert_says
 from tests.compliance.builder import SYSTEM
 from tests.tools.test_run_benchmark import FAST, cepheid_run, events
 
@@ -50,13 +51,10 @@ def test_the_copied_task_has_all_modules_that_it_imports(benchmark: str, tmp_pat
     assert import_own_task(find_own_task(tmp_path)).__name__ == "submitted.task"
 
 
-def test_a_second_system_is_added_to_the_code_that_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_system_is_added_to_code_that_is_there(tmp_path: Path, capsys: Printed) -> None:
     root = begin(tmp_path)
     task = (root / "benchmarks/galaxy_shape/task.py").read_bytes()
-    with pytest.raises(UserError, match=r"already exists.*--system FILE adds another"):
-        begin(tmp_path)
+    assert_refused(r"already exists.*--system FILE adds another", begin, tmp_path)
     (tmp_path / "big.json").write_text(json.dumps({**SYSTEM, "system": "big"}))
     capsys.readouterr()
     for _ in range(2):
@@ -69,9 +67,7 @@ def test_a_second_system_is_added_to_the_code_that_is_there(
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_only_a_person_can_add_what_the_check_misses(
-    division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_adds_what_the_check_lacks(division: str, tmp_path: Path, capsys: Printed) -> None:
     found = judge_folder(begin(tmp_path, "--division", division)).findings
     errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
     no_result = "the submission holds no result" if division == "closed" else None
@@ -87,13 +83,10 @@ def test_only_a_person_can_add_what_the_check_misses(
 @pytest.mark.parametrize(
     ("benchmark", "extra"), [("resnet50", "imagenet"), ("transformer", "translation")]
 )
-def test_its_readme_installs_the_extras_of_the_benchmark(
-    benchmark: str, extra: str, tmp_path: Path
-) -> None:
+def test_its_readme_installs_all_extras(benchmark: str, extra: str, tmp_path: Path) -> None:
     root = begin(tmp_path, benchmark=benchmark)
     text = (root / "benchmarks" / benchmark / "README.md").read_text()
-    assert ".venv/bin/pip install -c constraints.txt" in text
-    assert f"-e '.[torch,{extra},site]'" in text
+    assert_says(text, ".venv/bin/pip install -c constraints.txt", f"-e '.[torch,{extra},site]'")
 
 
 def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -105,8 +98,7 @@ def test_another_benchmark_joins_and_nothing_is_overwritten(tmp_path: Path) -> N
     begin(tmp_path, benchmark="galaxy_bnn")
     assert [path.name for path in (root / "systems").iterdir()] == ["box.json"]
     assert "systems/box.json" in (root / "benchmarks/galaxy_bnn/run.sh").read_text()
-    with pytest.raises(UserError, match="already exists"):
-        begin(tmp_path)
+    assert_refused("already exists", begin, tmp_path)
 
 
 def test_the_description_of_another_machine_is_taken(tmp_path: Path) -> None:
@@ -129,22 +121,17 @@ def test_the_description_of_another_machine_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-rf", "a\nb", "ü", "x" * 65])
 def test_names_that_a_folder_cannot_have_are_refused(name: str, tmp_path: Path) -> None:
     where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path), "--", name]
-    with pytest.raises(UserError, match="cannot be the name of a submitter"):
-        new_submission.main(where)
+    assert_refused("cannot be the name of a submitter", new_submission.main, where)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_the_checker_finds_no_submission_is_refused(tmp_path: Path) -> None:
+def test_places_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path / "elsewhere"), "acme"]
-    with pytest.raises(UserError, match="must be called submissions"):
-        new_submission.main(where)
+    assert_refused("must be called submissions", new_submission.main, where)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    assert_refused("describe-system --output", system.read_description, tmp_path / "box.json")
     (tmp_path / "submissions").touch()
-    with pytest.raises(UserError, match="cannot write there"):
-        begin(tmp_path)
+    assert_refused("cannot write there", begin, tmp_path)
 
 
 @pytest.mark.promise
@@ -171,9 +158,8 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert "code_digest was" in " ".join(other.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
+def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
+    for name, text, says in [
         ("task.py", None, "no such file"),
         ("task.txt", "", "expected a Python file"),
         ("task.py", "", "has no WORKLOAD"),
@@ -187,17 +173,11 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
             "import math\n\nfrom cepheid.reference.torch.task import TorchTask\n",
             r"task\.py:3: imports .* is gone; fix: .* WORKLOAD",
         ),
-    ],
-)
-def test_wrong_tasks_are_refused(name: str, text: str | None, says: str, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=says):
-        import_own_task(find_own_task(tmp_path / name))
-
-
-def _link(path: Path) -> None:
-    path.symlink_to("/tmp/fast.py")
+    ]:
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match=says):
+            import_own_task(find_own_task(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +186,7 @@ def _link(path: Path) -> None:
         ("__pycache__/task.cpython-311.pyc", Path.touch, "byte code"),
         ("__pycache__/fast.py", Path.touch, "byte code"),
         ("model.pyc", Path.touch, "byte code"),
-        ("inner/model.py", _link, "a link"),
+        ("inner/model.py", lambda path: path.symlink_to("/tmp/fast.py"), "a link"),
         ("data.fifo", os.mkfifo, "a device"),
         ("README.md", lambda path: (path.touch(), path.chmod(0o755)), "executable"),
     ],
@@ -218,8 +198,7 @@ def test_only_code_that_is_bound_can_run(
     assert find_own_task(tmp_path) == tmp_path / "task.py"
     (tmp_path / name).parent.mkdir(exist_ok=True)
     write(tmp_path / name)
-    with pytest.raises(UserError, match=f"{name.split('/')[0]}.*{says}"):
-        find_own_task(tmp_path)
+    assert_refused(f"{name.split('/')[0]}.*{says}", find_own_task, tmp_path)
 
 
 def test_a_task_leaves_no_byte_code(tmp_path: Path) -> None:
@@ -235,8 +214,3 @@ def test_files_that_only_look_like_text_are_code(name: str, tmp_path: Path) -> N
     before = digest_own_code(tmp_path)
     (tmp_path / name).write_text("code")
     assert digest_own_code(tmp_path) != before
-
-
-def test_a_missing_system_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="describe-system --output"):
-        system.read_description(tmp_path / "box.json")

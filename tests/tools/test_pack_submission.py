@@ -17,7 +17,8 @@ from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
-from tests.compliance.builder import run_records, write_log, write_result
+from tests.compliance.asserting import assert_refused
+from tests.compliance.builder import name_task, run_records, write_log, write_result
 from tests.compliance.judging import find_all, judge_folder
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
@@ -42,7 +43,6 @@ def pack(root: Path) -> int:
 
 
 def pack_and_edit(root: Path, change: Callable[[Any], object]) -> Finding:
-    """Change the manifest after packing; return the one finding."""
     pack(root)
     content = json.loads((root / "manifest.json").read_text())
     change(content)
@@ -151,11 +151,8 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
 
 
 def log_digest(root: Path, digest: str) -> None:
-    """Let all logs name the digest of the submitter's code."""
     for index in range(MINI.runs.required):
-        records = run_records(MINI, index, blocks=11)
-        at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
-        records.insert(at + 1, records[at] | {"key": "task_digest", "value": digest})
+        records = name_task(run_records(MINI, index, blocks=11), digest)
         write_log(root / RESULT / f"result_{index}.txt", records)
 
 
@@ -176,16 +173,13 @@ def test_code_that_was_added_after_the_runs_is_noticed(root: Path) -> None:
     assert find_codes(root) == [("S4.unbound", "note")]
 
 
-def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
+def test_errors_and_other_code_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
     log_digest(root, "0" * 64)
     assert pack(root) == 1
     printed = capsys.readouterr().out
     assert "result_0.txt:12: S4.code the log was not written by the code under" in printed
     assert "not packed" in printed
     assert not (root / "manifest.json").exists()
-
-
-def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> None:
     (root / "LICENSE").unlink()
     assert pack(root) == 1
     assert "S6.no_licence the submission states no licence" in capsys.readouterr().out
@@ -195,17 +189,11 @@ def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> 
 @pytest.mark.parametrize(
     ("where", "says"), [("nowhere", "no such folder"), (".", "not a submission")]
 )
-def test_a_folder_that_is_not_a_submission_is_refused(
-    where: str, says: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=says):
-        pack(tmp_path / where)
+def test_a_folder_that_is_no_submission_is_refused(where: str, says: str, tmp_path: Path) -> None:
+    assert_refused(says, pack, tmp_path / where)
 
 
-# Mishaps
-
-
-def test_a_full_disk_keeps_the_manifest_from_before(root: Path) -> None:
+def test_a_full_or_locked_disk_keeps_the_manifest_from_before(root: Path) -> None:
     pack(root)
     before = (root / "manifest.json").read_bytes()
     (root / CODE / "train.py").write_text("faster\n")
@@ -214,9 +202,6 @@ def test_a_full_disk_keeps_the_manifest_from_before(root: Path) -> None:
     assert (root / "manifest.json").read_bytes() == before
     assert not list(root.glob(".manifest.json*"))
     assert pack(root) == 0
-
-
-def test_a_folder_that_cannot_be_written(root: Path) -> None:
     done = cepheid("pack", root, prelude=partial(limit_files, 0))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

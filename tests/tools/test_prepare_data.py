@@ -18,6 +18,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
 from tests import tiny
+from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
 from tests.reference.data import pictures
 from tests.reference.data.layouts.replicas import archives, write_imagenet
 
@@ -26,45 +27,36 @@ FEW = {"train_samples": 6, "evaluation_samples": 2}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Patch) -> Path:
     """Definitions: ``galaxy_shape`` with eight galaxies."""
     folder = tmp_path_factory.mktemp("benchmarks")
     tiny.install(folder, monkeypatch, "galaxy_shape", "full", data=FEW, data_digest=None)
     return folder
 
 
-def test_other_data_than_the_references_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_data_are_told(tmp_path: Path, monkeypatch: Patch, capsys: Printed) -> None:
     folder = tmp_path / "benchmarks"
     tiny.install(folder, monkeypatch, "galaxy_shape", "full", data=FEW, data_digest="0" * 64)
     assert prepare_data.main(["galaxy_shape", "--data", str(tmp_path)]) == 1
     assert "not the reference's data" in capsys.readouterr().out
 
 
-def test_prepares_then_verifies_then_finds_damage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prepares_then_verifies_then_finds_damage(tmp_path: Path) -> None:
     arguments = ["galaxy_shape", "--data", str(tmp_path)]
-    with pytest.raises(UserError, match="no such folder"):
-        prepare_data.main([*arguments, "--verify"])
-    assert prepare_data.main(arguments) == 0
-    assert "8 samples of galaxies" in capsys.readouterr().out
-    assert prepare_data.main([*arguments, "--verify"]) == 0
-    assert capsys.readouterr().out.count("verifying: done") == 1
+    assert_refused("no such folder", prepare_data.main, [*arguments, "--verify"])
+    assert "8 samples of galaxies" in call_tool(prepare_data.main, arguments)
+    assert call_tool(prepare_data.main, [*arguments, "--verify"]).count("verifying: done") == 1
     (stamps,) = tmp_path.glob("*/stamps.npy")
     content = bytearray(stamps.read_bytes())
     content[-5] ^= 1
     stamps.write_bytes(content)
-    with pytest.raises(UserError, match=r"stamps\.npy"):
-        prepare_data.main([*arguments, "--verify"])
+    assert_refused(r"stamps\.npy", prepare_data.main, [*arguments, "--verify"])
 
 
-def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exports_what_it_prepared(tmp_path: Path) -> None:
     output = tmp_path / "sky.fits"
     where = ["--data", str(tmp_path / "data"), "--output", str(output)]
-    assert prepare_data.main(["galaxies", "--export", "fits", *where]) == 0
-    assert f"{output}: " in capsys.readouterr().out
+    assert f"{output}: " in call_tool(prepare_data.main, ["galaxies", "--export", "fits", *where])
     assert output.read_bytes().startswith(b"SIMPLE  =")
     before = output.stat()
     with pytest.raises(UserError, match="already exists"):
@@ -72,26 +64,19 @@ def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert output.stat() == before
 
 
-def test_a_catalogue_of_ones_own_is_prepared_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_own_catalogue_is_prepared(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("CEPHEID_COSMOS", str(tmp_path / "none.fits"))
     command = ["galaxy_shape", "--data", str(tmp_path), "--set", "catalogue=cosmos"]
-    with pytest.raises(UserError, match=r"none\.fits: cannot be read"):
-        prepare_data.main(command)
+    assert_refused(r"none\.fits: cannot be read", prepare_data.main, command)
     if not COSMOS.is_file():
         pytest.skip(f"needs {COSMOS}")
     monkeypatch.setenv("CEPHEID_COSMOS", str(COSMOS))
-    assert prepare_data.main(command) == 0
-    printed = capsys.readouterr().out
-    assert "8 samples of galaxies" in printed
-    assert "other data: the definition has no digest" in printed
+    printed = call_tool(prepare_data.main, command)
+    assert_says(printed, "8 samples of galaxies", "other data: the definition has no digest")
     assert prepare_data.main([*command, "--verify"]) == 0
 
 
-def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_generator_stands_for_benchmarks_of_one_set(tmp_path: Path, monkeypatch: Patch) -> None:
     same, other = tmp_path / "same", tmp_path / "other"
     alone = {**FEW, "neighbours": 0}
     tiny.write(same, "galaxy_shape", data=alone)
@@ -103,24 +88,18 @@ def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
     assert prepare_data._find_benchmark("galaxies", "mini") == "galaxies"
 
 
-# Images in ImageNet's layout ----------------------------------------------------------------------
-
-
 @pytest.fixture
-def few_images(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def few_images(monkeypatch: Patch, tmp_path_factory: pytest.TempPathFactory) -> None:
     few = {"train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION}
     data = {**few, "classes": len(pictures.CLASSES)}
     tiny.install(tmp_path_factory.mktemp("few"), monkeypatch, "resnet50", "full", data=data)
 
 
 @pytest.mark.usefixtures("few_images")
-def test_packs_names_what_is_unusual_and_verifies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packs_names_what_is_unusual_and_verifies(tmp_path: Path) -> None:
     source = pictures.write_set(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(pictures.jpeg(0, "L"))
-    assert prepare_data.main(["resnet50", "--data", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed = call_tool(prepare_data.main, ["resnet50", "--data", str(tmp_path)])
     assert f"{pictures.TRAIN + pictures.EVALUATION} samples of imagenet" in printed
     assert "unusual images, which are used: 1 grey" in printed
     assert "remarks.txt" in printed
@@ -139,27 +118,20 @@ def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
         prepare_data.main(["resnet50", "--data", str(tmp_path), "--export", "fits"])
 
 
-# Their own layouts --------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("few_images")
-def test_data_in_another_layout_are_prepared_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_in_another_layout_are_prepared_of_it(tmp_path: Path) -> None:
     archives(write_imagenet(tmp_path), tmp_path / "given")
     command = ["resnet50", "--data", str(tmp_path / "data"), "--source", str(tmp_path / "given")]
-    assert prepare_data.main(command) == 0
-    said = capsys.readouterr().out
+    said = call_tool(prepare_data.main, command)
     assert "training images: unpacked from ILSVRC2012_img_train.tar" in said
     assert f"{pictures.TRAIN + pictures.EVALUATION} samples of imagenet" in said
     shutil.rmtree(tmp_path / "data" / imagenet.REAL)
-    assert prepare_data.main(command) == 0
-    assert "unpacked" not in capsys.readouterr().out
+    assert "unpacked" not in call_tool(prepare_data.main, command)
 
 
 @pytest.mark.parametrize("name", [n for n in definition.names() if "full" in definition.scales(n)])
 def test_a_file_in_place_of_a_folder_and_a_place_to_be_read_only_are_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: Patch, name: str
 ) -> None:
     monkeypatch.undo()  # the definitions as they are
     source = generators.find_distributed_files(definition.load(name, "full").data, tmp_path)
@@ -173,9 +145,7 @@ def test_a_file_in_place_of_a_folder_and_a_place_to_be_read_only_are_told_at_onc
         assert f"{source.name}: is a file" in problem
 
 
-def test_what_is_left_of_text_is_told_proposed_and_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_of_text_is_used(tmp_path: Path, monkeypatch: Patch) -> None:
     """The definition of uncounted text runs unedited; its number is what organisers freeze."""
     pytest.importorskip("sacremoses", reason="needs the extra translation")
     from tests.reference.data.wmt import replica
@@ -186,8 +156,7 @@ def test_what_is_left_of_text_is_told_proposed_and_used(
     facts |= {"train_files": list(ASKED.train_files)}
     tiny.install(tmp_path / "benchmarks", monkeypatch, "gnmt", "full", data=facts)
     replica.write_replica(tmp_path / "WMT16", OF_EACH, TEST)
-    assert prepare_data.main(["gnmt", "--data", str(tmp_path), "--propose-digest"]) == 0
-    said = capsys.readouterr().out
+    said = call_tool(prepare_data.main, ["gnmt", "--data", str(tmp_path), "--propose-digest"])
     assert f"note: {ALL_KEPT} training samples are left, {ALL_KEPT + 2} are defined" in said
     assert f"data: {{…, train_samples: {ALL_KEPT}, evaluation_samples: {TEST}}}" in said
     config = configure(definition.load("gnmt", "full"), data_root=tmp_path)

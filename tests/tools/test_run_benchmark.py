@@ -17,10 +17,10 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import run_benchmark
 from tests import tiny
+from tests.compliance.asserting import Printed, assert_refused, assert_says
 from tests.processes import Ended, Program, cepheid
 
 EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
@@ -37,14 +37,11 @@ def environment(*, reachable: bool = True, max_samples: int = 64) -> dict[str, s
 
 
 def cepheid_run(*arguments: object, **sizes: Any) -> Ended:
-    """Run a small `cepheid run` to its end."""
     return cepheid("run", *arguments, environment=environment(**sizes))
 
 
 def events(path: Path) -> list[dict[str, object]]:
-    return [
-        json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines() if line
-    ]
+    return [json.loads(line[9:]) for line in path.read_text().splitlines() if line]
 
 
 def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_path: Path) -> None:
@@ -80,14 +77,11 @@ def test_runs_resumes_and_refuses_another_configuration(data_root: Path, tmp_pat
 
     other = cepheid_run("galaxy_shape", *FAST, "--set", "opt_gradient_clip_norm=1", *where)
     assert other.returncode == 2
-    assert "opt_gradient_clip_norm" in other.stderr
-    assert "choose another --output" in other.stderr
+    assert_says(other.stderr, "opt_gradient_clip_norm", "choose another --output")
     assert "Traceback" not in other.stderr
 
 
-def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_not_finite_says_it_has_no_pictures(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path]
     rate = ["--division", "open", "--set", "opt_base_learning_rate=1e30"]
     ended = cepheid_run("galaxy_shape", *FAST, *rate, "--runs", "1", *where)
@@ -97,9 +91,7 @@ def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
     assert not list(tmp_path.rglob("pictures_*"))
 
 
-def test_a_trial_of_a_few_samples_is_fine_without_its_targets(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_a_trial_of_few_samples_is_fine_without_targets(data_root: Path, tmp_path: Path) -> None:
     where = ["--data", data_root, "--output", tmp_path, "--runs", "1"]
     ended = cepheid_run("galaxy_shape", *FAST, "--limit", "32", *where, reachable=False)
     assert ended.returncode == 0, ended.stderr
@@ -163,9 +155,7 @@ def qualities(output: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.promise
-def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_ranks_of_torchrun_leave_one_log_with_one_result(data_root: Path, tmp_path: Path) -> None:
     exact = [*FAST, "--runs", "1", "--seed", "5", "--data", data_root]
     arguments = ["galaxy_shape", *exact, "--output"]
     alone = cepheid_run(*arguments, tmp_path / "1", reachable=False)
@@ -174,9 +164,7 @@ def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
                 "--nproc-per-node", "4", "-m", "cepheid.tools.run_benchmark", *map(str, arguments),
                 str(tmp_path / "4")]  # fmt: skip
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(reachable=False)}
-    ended = subprocess.run(
-        torchrun, env=there, capture_output=True, text=True, timeout=300, check=False
-    )
+    ended = subprocess.run(torchrun, env=there, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout.count("run 0 of") == 1
     (log,) = (tmp_path / "4").glob("results/*/*/result_*.txt")
@@ -201,8 +189,7 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
     labels.write_bytes(content[:-1])
     ended = cepheid_run(*arguments)
     assert ended.returncode == 2
-    assert "labels.npy: the file has" in ended.stderr
-    assert "prepare the dataset again" in ended.stderr
+    assert_says(ended.stderr, "labels.npy: the file has", "prepare the dataset again")
     assert not list((tmp_path / "out").glob("results/*/*/*.txt*"))
 
     labels.write_bytes(content.replace(b"<f4", b"<i4"))  # the same size: seen when it is opened
@@ -219,9 +206,7 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
 
 
-def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_list_of_a_benchmark_shows_all_that_can_be_set(capsys: Printed) -> None:
     for name in definition.names():
         for scale in definition.scales(name):
             assert run_benchmark.main([name, "--scale", scale, "--list"]) == 0
@@ -230,12 +215,47 @@ def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
             known = (chosen.hyperparameters, chosen.variants, chosen.execution, chosen.presets)
             assert {key for each in known for key in each} <= named
     assert run_benchmark.main(["kfac", "--scale", "mini", "--list"]) == 0
-    rows = {
-        line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line
-    }
+    rows = {row.split()[0]: row.split()[1:] for row in capsys.readouterr().out.splitlines() if row}
     assert rows["global_batch_size"][:2] == ["64", "from"]
     assert rows["kfac_fisher"][:3] == ["empirical", "the", "default"]
     assert rows["kfac_fisher"][3:5] == ["also", "sampled,"]
     assert rows["network"] == ["resnet50", "resnet18,", "resnet34,", "resnet101"]
-    with pytest.raises(UserError, match='no benchmark "kfak"'):
-        run_benchmark.main(["kfak", "--list"])
+    assert_refused('no benchmark "kfak"', run_benchmark.main, ["kfak", "--list"])
+
+
+def test_a_run_that_generates_goes_on(tmp_path: Path) -> None:
+    """On data of its own: a command refuses those that another test is preparing."""
+    images = {"counts": [1, 3, 40], "repetitions": [200, 15, 12], "warm_up_images": 4}
+    sizes = {"data": tiny.SIZES, "generation": images, "data_digest": None}
+    small = tiny.folder_of("galaxy_generation", reachable=True, **sizes)
+    exact = [word for value in ("compile=off", "precision=fp32", "threads=1")
+             for word in ("--set", value)]  # fmt: skip
+
+    def generate(runs: str) -> str:
+        ended = cepheid(
+            "run", "galaxy_generation", "--scale", "mini", *exact, "--runs", runs,
+            "--data", tmp_path / "data", "--output", tmp_path,
+            environment={BENCHMARKS_VARIABLE: str(small), "COLUMNS": "9999"},
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert "Warning" not in ended.stderr
+        return ended.stdout
+
+    said = generate("1")
+    assert [line for line in said.splitlines() if "3 images:" in line and "(p50; p99" in line]
+    assert "all targets reached after 725 images" in said
+    (here,) = (tmp_path / "results").glob("*/galaxy_generation-mini-closed")
+    kept = {path.name for path in here.iterdir()}
+    assert {"report_0.json", "pictures_0.png", "result_0.txt"} <= kept
+    report = (here / "report_0.json").read_text()
+    assert_says(report, "2.26 billion galaxies of CosmoDC2", "17.7 days")
+    assert not (tmp_path / "checkpoints").exists(), "the weights are those that it began with"
+    before = (here / "result_0.txt").read_bytes()
+    generate("2")
+    assert (here / "result_0.txt").read_bytes() == before
+    times = [
+        next(event["value"] for event in log if event["key"] == "generation_times")
+        for log in (events(here / f"result_{index}.txt") for index in (0, 1))
+    ]
+    assert times[0] != times[1]
+    assert json.loads((here / "report_1.json").read_text())["tables"][0]["rows"][2]["images"] == 40

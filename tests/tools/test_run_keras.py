@@ -37,9 +37,7 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
     without = "; ".join(["import sys", *hide, "from cepheid.tools import cli", "cli.console()"])
     line = [sys.executable, "-c", without, "run", *arguments]
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **LOGS}
-    ended = subprocess.run(
-        line, env=there, capture_output=True, text=True, timeout=300, check=False
-    )
+    ended = subprocess.run(line, env=there, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     assert "all targets reached" in ended.stdout
@@ -47,13 +45,9 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
     (log,) = (tmp_path / "out").glob(f"results/*{name}/galaxy_shape-mini-closed/result_0.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
     framework = implementation["framework"]  # type: ignore[index]
-    assert framework == f"keras {version('keras')} on {backend} {find_version(backend)}"
+    below = version({"tensorflow": "tensorflow_cpu"}.get(backend, backend))
+    assert framework == f"keras {version('keras')} on {backend} {below}"
     assert len(list((tmp_path / "out" / "checkpoints").glob("*/*/run_0.npz"))) == 1
-
-
-def find_version(backend: str) -> str:
-    """Return the version of what Keras computes on."""
-    return version({"tensorflow": "tensorflow_cpu"}.get(backend, backend))
 
 
 @pytest.mark.promise  # two fresh interpreters load the backend
@@ -97,7 +91,5 @@ def test_what_holds_on_tensorflow_holds_on_jax() -> None:
     line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     line += ["-m", "not slow and not promise", "tests/test_keras_contract.py", *GALAXIES]
     there = {**os.environ, BACKEND_VARIABLE: "jax", "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        line, cwd=ROOT, env=there, capture_output=True, text=True, timeout=900, check=False
-    )
+    ended = subprocess.run(line, cwd=ROOT, env=there, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stdout

@@ -1,4 +1,4 @@
-"""What befalls logs in the field: one damage is one finding, with its cause, on no other file."""
+"""What befalls logs in the field: one damage is one finding, with its cause and its cure."""
 
 import bz2
 import gzip
@@ -18,6 +18,7 @@ from cepheid.leaderboard.rows.statuses import list_statuses
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import (
     SYSTEM,
+    Record,
     edit,
     line_of,
     power_lines,
@@ -34,7 +35,6 @@ MARK = ":::MLLOG"
 
 
 def result_with(tmp_path: Path, change: Callable[[bytes], bytes], *damaged: int) -> Path:
-    """Write a compliant result with its configuration; damage some of its logs."""
     folder = write_result(tmp_path / "out", MINI)
     values = {name: known.default for name, known in MINI.hyperparameters.items()}
     configuration = {"benchmark": MINI.name, "framework": "torch", "hyperparameters": values}
@@ -108,9 +108,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
 
 @pytest.mark.parametrize("damaged", [(1,), (0, 1, 2, 3, 4)], ids=["one log", "all logs"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_one_damage_is_one_finding_for_each_log(
-    name: str, damaged: Sequence[int], tmp_path: Path
-) -> None:
+def test_each_damaged_log_is_a_finding(name: str, damaged: Sequence[int], tmp_path: Path) -> None:
     change, code, says, cure = DAMAGES[name]
     folder = result_with(tmp_path, change, *damaged)
     found = [each for each in find_all(folder) if each.severity != "note"]
@@ -130,30 +128,24 @@ def test_a_mistake_in_more_records_than_are_kept_is_still_one_finding(tmp_path: 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A compliant result."""
     return result_with(tmp_path, lambda log: log)
 
 
-@pytest.mark.parametrize(
-    ("watts", "every_ms", "codes", "says"),
-    [
+def test_power_in_another_unit_or_read_too_seldom(folder: Path) -> None:
+    for watts, every_ms, codes, says in [
         (300.0, 500.0, set(), ""),
         (0.3, 500.0, {"T23.implausible"}, ""),  # in another unit
         (3e5, 500.0, {"T23.implausible"}, ""),
         (300.0, 1_080.0, set(), ""),
         (300.0, 1_990.0, {"T23.sparse"}, "1.99 seconds"),
-    ],
-)
-def test_power_in_another_unit_or_read_too_seldom(
-    watts: float, every_ms: float, codes: set[str], says: str, folder: Path
-) -> None:
-    for index in range(MINI.runs.required):
-        lines = power_lines(run_records(MINI, index), {"node0": watts}, every_ms=every_ms)
-        lines.append(f"{float(lines[-1].split(',')[0]) + every_ms},{1.003 * watts}")
-        (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
-    found = find_all(folder)
-    assert {each.code for each in found} == codes
-    assert all(says in each.message for each in found)
+    ]:
+        for index in range(MINI.runs.required):
+            lines = power_lines(run_records(MINI, index), {"node0": watts}, every_ms=every_ms)
+            lines.append(f"{float(lines[-1].split(',')[0]) + every_ms},{1.003 * watts}")
+            (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+        found = find_all(folder)
+        assert {each.code for each in found} == codes
+        assert all(says in each.message for each in found)
 
 
 def test_logs_that_are_numbered_from_one_are_one_mistake(folder: Path) -> None:
@@ -164,12 +156,17 @@ def test_logs_that_are_numbered_from_one_are_one_mistake(folder: Path) -> None:
     assert "number before" in found.hint
 
 
-def test_run_stop_in_the_name_of_a_file(folder: Path) -> None:
+def test_other_output_and_names_of_files_do_no_harm(folder: Path) -> None:
     for index in range(MINI.runs.required):
         records = run_records(MINI, index)
         for record in records:
             record["metadata"]["file"] = "/tmp/run_stop/train.py"
         write_log(folder / f"result_{index}.txt", records)
+    assert not any(each.is_error for each in find_all(folder))
+    log = folder / "result_1.txt"
+    lines = log.read_text().splitlines(True)
+    lines[30:30] = [f"step {n}: loss {n / 7:.5f}\n" for n in range(200_000)]
+    log.write_text("".join(lines))
     assert not any(each.is_error for each in find_all(folder))
 
 
@@ -182,14 +179,6 @@ def test_samples_that_count_one_block_less(folder: Path) -> None:
     write_log(folder / "result_1.txt", records)
     codes = {each.code for each in find_all(folder) if each.is_error}
     assert codes == {"T8.evaluation_count", "T10.epoch_num"}
-
-
-def test_an_hour_of_other_output(folder: Path) -> None:
-    log = folder / "result_1.txt"
-    lines = log.read_text().splitlines(True)
-    lines[30:30] = [f"step {n}: loss {n / 7:.5f}\n" for n in range(200_000)]
-    log.write_text("".join(lines))
-    assert not any(each.is_error for each in find_all(folder))
 
 
 def submit_teams(folder: Path, *teams: str) -> list[Finding]:
@@ -220,13 +209,10 @@ def test_another_name_is_no_team(team: str, tmp_path: Path) -> None:
     assert {each.code for each in found if each.is_error} == {"S2.submitter"}
 
 
-def test_a_second_team_needs_a_first_one(tmp_path: Path) -> None:
-    (found,) = submit_teams(tmp_path, "acme_2")
+def test_a_second_team_needs_a_first_one_unless_its_name_is_its_own(tmp_path: Path) -> None:
+    (found,) = submit_teams(tmp_path / "alone", "acme_2")
     assert (found.code, found.severity) == ("S2.submitter", "error")
     assert "that of the first team must be there" in found.hint
-
-
-def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     submit_teams(tmp_path, "acme")
     named = {**SYSTEM, "submitter": "acme_2", "system": "own"}
     write_result(tmp_path / "submissions" / "acme_2", MINI, system=named)
@@ -236,9 +222,7 @@ def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("stood", "accused"), [("", "acme_2"), ("acme", "acme_2"), ("acme_2", "acme")]
 )
-def test_a_result_that_two_teams_hand_in_counts_once(
-    stood: str, accused: str, tmp_path: Path
-) -> None:
+def test_a_result_of_two_teams_counts_once(stood: str, accused: str, tmp_path: Path) -> None:
     """Of one organisation that hands in twice, the first team counts, and nobody is in dispute."""
     root = tmp_path / "submissions"
     for team in ("acme", "acme_2"):
@@ -258,3 +242,60 @@ def test_three_teams_with_one_result_leave_the_first(tmp_path: Path) -> None:
         write_result(tmp_path / "submissions" / team, MINI)
     errors = [each for each in find_all(tmp_path / "submissions") if each.is_error]
     assert {each.path.parts[-5] for each in errors} == {"acme_9", "acme_10"}
+
+
+def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
+    records = run_records(MINI, blocks=9)
+    for record in records:
+        change(record)
+    return find_all(write_log(tmp_path / "result_0.txt", records))
+
+
+def scale_clock(factor: float) -> Callable[[Record], object]:
+    def change(record: Record) -> None:
+        record["metadata"]["monotonic_ms"] *= factor
+
+    return change
+
+
+def test_a_clock_of_another_unit_is_told_from_one_that_runs_wrong(tmp_path: Path) -> None:
+    for factor, unit in ((1e-3, "seconds"), (1e3, "microseconds"), (1e6, "nanoseconds")):
+        findings = find(tmp_path, scale_clock(factor))
+        (found,) = (finding for finding in findings if finding.rule == "T4")
+        assert found.code == "T4.unit"
+        assert found.message == f"metadata.monotonic_ms looks like {unit}"
+        assert "time.monotonic() * 1000" in found.hint
+    findings = find(tmp_path, lambda record: record.update(time_ms=record["time_ms"] // 1000))
+    assert [finding.message for finding in findings] == ["time_ms looks like seconds"]
+    codes = {finding.code for finding in find(tmp_path, scale_clock(1.01))}
+    assert "T4.clocks_apart" in codes
+    assert "T4.unit" not in codes
+
+
+def test_a_field_that_is_never_written_is_one_finding(tmp_path: Path) -> None:
+    found = find(tmp_path, lambda record: record["metadata"].pop("lineno"))
+    (finding,) = (each for each in found if each.code.startswith("T1."))
+    count = len(run_records(MINI, blocks=9))
+    assert finding.code == "T1.schema"
+    assert finding.message.endswith(f"lineno that wrote the record, in {count} records")
+    assert finding.line == 1
+
+
+def test_one_result_of_a_submission_leaves_the_manifest_unchecked(tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "submissions" / "acme", MINI)
+    found = find_all(folder)
+    (note,) = [finding for finding in found if finding.rule == "S4"]
+    assert (note.code, note.severity) == ("S4.not_checked", "note")
+    assert "submissions/acme" in note.hint
+    whole = find_all(folder.parents[2])
+    assert "S4.not_checked" not in {finding.code for finding in whole}
+
+
+@pytest.mark.parametrize("name", ["systems/box.json", "manifest.json"])
+def test_deep_nesting_is_reported_in_words(name: str, tmp_path: Path) -> None:
+    root = tmp_path / "submissions" / "acme"
+    write_result(root, MINI)
+    (root / name).write_text("[" * 200_000)
+    text = " ".join(str(finding) for finding in find_all(root))
+    assert "nested too deeply" in text
+    assert "recursion" not in text

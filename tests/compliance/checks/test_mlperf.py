@@ -10,11 +10,10 @@ import pytest
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge import follow
-from cepheid.compliance.judge.judgement import Judgement, judge
-from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import rounds
 from cepheid.tools import check_compliance
+from tests.compliance.asserting import Patch, call_tool
 from tests.compliance.history import (
     Entry,
     change,
@@ -27,6 +26,7 @@ from tests.compliance.history import (
     resnet_40,
     write,
 )
+from tests.compliance.judging import judge_as_mlperf
 
 TRAINING_40 = rounds.load("mlperf-training-4.0")
 TRAINING_06 = rounds.load("mlperf-training-0.6")
@@ -37,7 +37,6 @@ SGD, V06, HPC = resnet_40(optimizer="sgd"), gnmt_06(), cosmoflow_20()
 
 
 def check(lines: Sequence[str], round_name: str, tmp_path: Path) -> list[Finding]:
-    """The findings of one log by itself."""
     path = write(tmp_path / "result_0.txt", lines)
     return check_log(runlog.read(path), Place(round_name), rounds.load(round_name))
 
@@ -50,14 +49,11 @@ def check_06(entries: Sequence[Entry], tmp_path: Path) -> list[Finding]:
     return check(mll_lines(entries), TRAINING_06.name, tmp_path)
 
 
-def test_a_compliant_log_raises_nothing(tmp_path: Path) -> None:
+def test_a_compliant_log_raises_nothing_whatever_ranks_write_around_it(tmp_path: Path) -> None:
     for entries in (CLOSED, OPEN, SGD):
         assert check_40(entries, tmp_path) == []
     assert check_06(V06, tmp_path) == []
     assert check(mllog_lines(HPC), HPC_20.name, tmp_path) == []
-
-
-def test_ranks_may_prefix_lines_and_write_other_bytes(tmp_path: Path) -> None:
     text = "".join(f"rank 0: {line}\n" for line in mllog_lines(CLOSED)).replace("acme", "München")
     path = tmp_path / "result_0.txt"
     path.write_bytes(b"caf\xe9\n\0\n" + text.encode("latin-1"))
@@ -188,15 +184,15 @@ def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
     assert whole.got.endswith("lars_eps 1")
 
 
-def test_a_benchmark_without_rules_is_told(tmp_path: Path) -> None:
+def test_logs_that_rules_cannot_judge_are_told(tmp_path: Path) -> None:
     found = check_06(change(V06, "submission_benchmark", value="../gnmt"), tmp_path)
     told = {(finding.code, finding.line) for finding in found}
     assert told == {("M1.value", 1), ("M1.no_rules", None)}
-
-
-def test_a_record_that_rules_cannot_read_is_told(tmp_path: Path) -> None:
     found = check_40(change(CLOSED, "submission_benchmark", value=["resnet"]), tmp_path)
     assert ("M1.unreadable", 1) in {(finding.code, finding.line) for finding in found}
+    for lines, judged_in in ((mll_lines(CLOSED), TRAINING_40), (mllog_lines(V06), TRAINING_06)):
+        found = check(lines, judged_in.name, tmp_path)
+        assert [(f.code, f.line, f.severity) for f in found] == [("T1.dialect", 1, "error")]
 
 
 def test_what_was_accepted_is_rejected_by_the_rules_of_mlcommons_alone(tmp_path: Path) -> None:
@@ -215,12 +211,6 @@ def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
     assert "2 times, at most by 500 ms" in found[0].message
 
 
-def test_the_dialect_is_that_of_the_round(tmp_path: Path) -> None:
-    for lines, judged_in in ((mll_lines(CLOSED), TRAINING_40), (mllog_lines(V06), TRAINING_06)):
-        told = check(lines, judged_in.name, tmp_path)
-        assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
-
-
 def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     lines = mllog_lines(CLOSED)
     found = check([*lines[:3], lines[3] + lines[4], *lines[5:]], TRAINING_40.name, tmp_path)
@@ -232,14 +222,11 @@ def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     assert told == [("T17.not_converged", len(lines) - 1), ("T1.truncated", len(lines))]
 
 
-def test_a_log_of_a_round_is_followed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_of_a_round_is_followed(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
     lines = mllog_lines(change(CLOSED, "lars_epsilon", value=1))
     log = write(tmp_path / "result_0.txt", lines)
-    assert check_compliance.main([str(log), "--round", TRAINING_40.name, "--follow"]) == 1
-    said = capsys.readouterr().out
+    said = call_tool(check_compliance.main, [str(log), "--round", TRAINING_40.name, "--follow"], 1)
     assert said.count("M1.value lars_epsilon is not as the round requires") == 1
     assert "MLPerf Training v4.0 as judged by mlperf-logging" in said
     assert said.endswith(": fail (M1.value); Cepheid: fail\n")
@@ -248,7 +235,6 @@ def test_a_log_of_a_round_is_followed(
 def submit(
     root: Path, runs: Sequence[list[Entry]], system: str = "box", described: str | None = None
 ) -> Path:
-    """A submitter's folder with one ResNet-50 result."""
     folder = root / "acme" / "results" / system / "resnet"
     for index, entries in enumerate(runs):
         write(folder / f"result_{index}.txt", mllog_lines(entries, index))
@@ -260,15 +246,6 @@ def submit(
     systems.mkdir(exist_ok=True)
     (systems / f"{described or system}.json").write_text(json.dumps(description))
     return folder
-
-
-def judge_result(path: Path) -> Judgement:
-    return judge([package.read(path, TRAINING_40.layout)], TRAINING_40)
-
-
-def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
-    submit(tmp_path, [resnet_40(index) for index in range(5)])
-    assert judge_result(tmp_path).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +271,7 @@ def test_a_result(
     name: str, runs: list[list[Entry]], code: str, severity: str, tmp_path: Path
 ) -> None:
     submit(tmp_path, runs)
-    found = judge_result(tmp_path).findings
+    found = judge_as_mlperf(tmp_path, TRAINING_40.name).findings
     assert (code, severity) in {(finding.code, finding.severity) for finding in found}
     others = {finding.rule for finding in found if finding.severity != "warning"}
     assert others == {code.partition(".")[0]}
@@ -307,20 +284,16 @@ def test_closed_runs_log_a_seed_since_v41(tmp_path: Path) -> None:
     ]
     submit(tmp_path, runs)
     for version, codes in (("4.0", set()), ("4.1", {"T15.missing"})):
-        judged_in = rounds.load(f"mlperf-training-{version}")
-        found = judge([package.read(tmp_path, judged_in.layout)], judged_in).findings
+        found = judge_as_mlperf(tmp_path, f"mlperf-training-{version}").findings
         assert {finding.code for finding in found if finding.rule == "T15"} == codes
 
 
-@pytest.mark.parametrize(
-    ("metadata", "samples", "epochs"),
-    [({"epoch_num": 3}, None, 3), ({"epoch_num": 2_549_387}, 2_549_387, None),
-     ({"epoch_num": 3, "samples_count": 700}, 700, None), ({"epoch_num": 0.75}, None, 0.75)],
-)  # fmt: skip
-def test_what_was_needed_to_the_target_has_its_unit(
-    metadata: dict[str, float], samples: int | None, epochs: float | None, tmp_path: Path
-) -> None:
-    entries = change(CLOSED, "eval_accuracy", 2, metadata=metadata)
-    log = write(tmp_path / "result_0.txt", mllog_lines(entries))
-    (run,) = judge_result(log).results[0].runs
-    assert (run.samples, run.epochs) == (samples, epochs)
+def test_what_was_needed_to_the_target_has_its_unit(tmp_path: Path) -> None:
+    for metadata, samples, epochs in (
+        ({"epoch_num": 3}, None, 3), ({"epoch_num": 2_549_387}, 2_549_387, None),
+        ({"epoch_num": 3, "samples_count": 700}, 700, None), ({"epoch_num": 0.75}, None, 0.75),
+    ):  # fmt: skip
+        entries = change(CLOSED, "eval_accuracy", 2, metadata=metadata)
+        log = write(tmp_path / "result_0.txt", mllog_lines(entries))
+        (run,) = judge_as_mlperf(log, TRAINING_40.name).results[0].runs
+        assert (run.samples, run.epochs) == (samples, epochs)

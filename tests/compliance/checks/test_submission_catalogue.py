@@ -34,6 +34,7 @@ from tests.compliance.builder import (
     derive_seed_of,
     find,
     line_number,
+    name_task,
     power_lines,
     put,
     put_metadata,
@@ -126,76 +127,14 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     assert find_all(root) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "agrees"), [("auto", True), ("2", True), ("1", False), (None, False)]
-)
-def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
-    asked: str | None, agrees: bool, root: Path
-) -> None:
-    chosen = {"execution": {"own": {"parts_at_once": "2"}}}
-    in_all_logs("implementation", value={**IMPLEMENTATION, **chosen})(root)
-    own = {} if asked is None else {"parts_at_once": asked}
-    attach("configuration", execution={"own": own})(root)
-    codes = {finding.code for finding in find_all(root)}
-    assert codes == (set() if agrees else {"S14.contradiction"})
-
-
-def test_a_plug_in_drives_an_accelerator_beside_a_build_for_processors(root: Path) -> None:
-    how = {**IMPLEMENTATION, "framework": "torch 2.13.0+cpu", "device": "TPU v3"}
-    in_all_logs("implementation", value=how)(root)
-    system(accelerators_per_node=1, accelerator="TPU v3", accelerator_memory_gib=16)(root)
-    assert "T14.machine" not in [finding.code for finding in find_all(root)]
-
-
-# What `cepheid run` writes, and what programs from scratch may.
-OF_JAX = ("jax 0.10.2", "keras 3.15.1 on jax 0.10.2", "JAX", "flax 0.12.0 on jax 0.10.2")
-
-
-@pytest.mark.parametrize("framework", OF_JAX)
-@pytest.mark.parametrize(
-    ("devices", "device"),
-    [
-        (0, "cpu"), (0, "TFRT_CPU_0"), (0, "AMD EPYC, 2 chips"), (8, "TPU v5 lite"),
-        (8, "TPU_0(process=0,(0,0,0,0))"), (4, "NVIDIA A100-SXM4-40GB"), (1, "cuda:0"),
-    ],
-)  # fmt: skip
-def test_honest_logs_of_jax_have_no_error_of_the_machine(
-    framework: str, devices: int, device: str, root: Path
-) -> None:
-    how = {**IMPLEMENTATION, "framework": framework, "device": device, "ranks": 1}
-    in_all_logs("implementation", value=how)(root)
-    part = {"accelerator": "TPU v5e", "accelerator_memory_gib": 16} if devices else {}
-    software = {"jax": "0.10.2", "jaxlib": "0.10.2"}
-    system(framework=framework, software=software, accelerators_per_node=devices, **part)(root)
-    assert "T14.machine" not in [finding.code for finding in find_all(root)]
-
-
-@pytest.mark.parametrize(
-    ("threads", "parts_at_once", "used"),
-    [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],
-)
-def test_threads_may_compute_a_part_each(
-    threads: str, parts_at_once: str, used: int, root: Path
-) -> None:
-    execution = {"threads": threads, "own": {"parts_at_once": parts_at_once}}
-    how = {**IMPLEMENTATION, "execution": execution, "threads_per_rank": used}
-    in_all_logs("implementation", value=how)(root)
-    assert find_all(root) == []
-
-
-# Changes of single files
-
-
 Change = Callable[[Path], object]
 
 
 def write(index: int, records: list[Record]) -> Change:
-    """Another log of one run."""
     return lambda root: write_log(root / RESULT / f"result_{index}.txt", records)
 
 
 def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Change:
-    """Other fields in one record of one log."""
     return write(index, put(run_records(MINI, index), key, nth, **fields))
 
 
@@ -206,7 +145,6 @@ def set_aside(key: str) -> Change:
 
 
 def in_all_logs(key: str, **fields: object) -> Change:
-    """Other fields in a record of every log."""
     return lambda root: [log(n, key, **fields)(root) for n in range(MINI.runs.required)]
 
 
@@ -219,16 +157,8 @@ def copy_values(index: int, of: int, key: str, copy: Callable[[Record, Record], 
     return write(index, records)
 
 
-def copy_losses(record: Record, other: Record) -> None:
-    record["metadata"]["train_loss"] = other["metadata"]["train_loss"]
-
-
-def measure_again(index: int, records: list[Record]) -> Change:
-    """Another log of one run, and readings of its time."""
-    return lambda root: [
-        write(index, records)(root),
-        write_power(root / RESULT, records, index, WATTS),
-    ]
+def measure_again(run: int, records: list[Record]) -> Change:
+    return lambda root: [write(run, records)(root), write_power(root / RESULT, records, run, WATTS)]
 
 
 def copy_times(index: int, of: int) -> Change:
@@ -264,21 +194,13 @@ def system(**fields: object) -> Change:
     return file(BOX, json.dumps({**SYSTEM, **fields}).encode())
 
 
-def loose(text: str) -> Change:
-    """A description with more at its beginning."""
-    return file(BOX, json.dumps({**SYSTEM}).replace("{", "{" + text, 1).encode())
-
-
 def power(index: int, change: Callable[[list[str]], object]) -> Change:
-    """Other lines in a power log."""
     lines = power_lines(run_records(MINI, index), WATTS)
     change(lines)
     return file(f"{RESULT}/power_{index}.csv", "".join(f"{line}\n" for line in lines).encode())
 
 
 def rows(first: int, last: int, *texts: str) -> Callable[[list[str]], object]:
-    """Other lines instead of some, or none."""
-
     def change(lines: list[str]) -> None:
         lines[first - 1 : last] = texts
 
@@ -286,8 +208,6 @@ def rows(first: int, last: int, *texts: str) -> Callable[[list[str]], object]:
 
 
 def cells(number: int, text: str) -> Callable[[list[str]], object]:
-    """Other readings on one line, at its own time."""
-
     def change(lines: list[str]) -> None:
         lines[number - 1] = f"{lines[number - 1].split(',')[0]},{text}"
 
@@ -344,13 +264,10 @@ def yaml_of(*entries: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def add_task_digest(root: Path, index: int) -> Path:
+def add_task_digest(root: Path, index: int) -> object:
     """Log the digest of the code that is there."""
-    records = run_records(MINI, index)
-    place = line_number(records, "code_digest") - 1
     own = digests.digest_code(digests.digest_files(root / CODE))
-    records.insert(place, {**records[place], "key": "task_digest", "value": own})
-    return write_log(root / RESULT / f"result_{index}.txt", records)
+    return write(index, name_task(run_records(MINI, index), own))(root)
 
 
 def system_renamed(root: Path) -> None:
@@ -396,9 +313,6 @@ CONFIGURATION = {
     "hyperparameters": {name: known.default for name, known in MINI.hyperparameters.items()},
     "execution": {"precision": "auto"}, "seeds": "derived",
 }  # fmt: skip
-
-
-# Cases of one kind
 
 
 def added(name: str, code: str, path: str, content: bytes = b"x", says: str = "") -> Case:
@@ -465,7 +379,8 @@ CASES = [
     Case("the log of another run behind it", "T2.second_run", LOG_0,
          write(0, [*RECORDS, *run_records(MINI, 1)]), len(RECORDS) + 1, "a second run"),
     Case("the losses of another run", "T19.copied_losses", LOG_3,
-         copy_values(3, 1, "block_stop", copy_losses), at("block_stop"), "result_1.txt"),
+         copy_values(3, 1, "block_stop", lambda record, other: record["metadata"].update(
+             train_loss=other["metadata"]["train_loss"])), at("block_stop"), "result_1.txt"),
     Case("the times of another run, a day later", "T19.copied_intervals", LOG_3, copy_times(3, 1),
          at("run_start"), "result_1.txt"),
     # T23: energy
@@ -483,6 +398,7 @@ CASES = [
     metered("a sensor twice", "T23.form", rows(2, 2, "monotonic_ms,node0,node0"), 2, "header"),
     metered("negative power", "T23.form", cells(20, "-5,6"), 20, "node0 is not a power"),
     metered("power that is no number", "T23.form", cells(20, "nan,6"), 20, "node0 is not a power"),
+    metered("power in words", "T23.form", cells(20, "much,6"), 20, "'much'"),
     metered("a clock that stands still", "T23.form", lambda lines: lines.insert(20, lines[19]), 21,
             "does not advance"),
     metered("a column too few", "T23.form", cells(20, "5"), 20, "does not fit"),
@@ -493,6 +409,10 @@ CASES = [
     # S1: layout
     Case("a benchmark misspelt", "S1.unknown_name", "results/box/galaxy_shap-mini-closed",
          rename(RESULT, "results/box/galaxy_shap-mini-closed"), says='mean "galaxy_shape"'),
+    Case("a scale misspelt", "S1.unknown_name", "results/box/galaxy_shape-mnii-closed",
+         rename(RESULT, "results/box/galaxy_shape-mnii-closed"), says='did you mean "mini"'),
+    Case("a result without scale and division", "S1.result_name", "results/box/galaxy_shape",
+         rename(RESULT, "results/box/galaxy_shape"), says="does not give benchmark"),
     Case("a division in another case", "S1.unknown_name", "results/box/galaxy_shape-mini-Closed",
          rename(RESULT, "results/box/galaxy_shape-mini-Closed"), says='mean "closed"'),
     Case("a system in another case", "S1.no_description", "results/Box", system_renamed,
@@ -502,6 +422,11 @@ CASES = [
     added("a folder with the name of a log", "S1.unexpected", f"{RESULT}/result_5.txt /log",
           says="this is a folder"),
     added("weights in the result", "S1.unexpected", f"{RESULT}/weights.pt"),
+    *[added(f"left by tools: {name}", "S1.left_by_tools", name, says="remove it")
+      for name in ("checkpoints /x", "leaderboard /x", f"{RESULT}/checkpoints /x",
+                   f"{RESULT}/leaderboard /x")],
+    Case("a blank in the name of a system", "S1.system_name", "results/my box",
+         rename("results/box", "results/my box")),
     Case("a run still going", "S1.unfinished", RESULT, file(f"{RESULT}/result_5.txt.partial")),
     # S1: every file has a place
     *[added(f"misplaced: {name}", "S1.misplaced", name) for name in (
@@ -533,10 +458,20 @@ CASES = [
     Case("a number as text", "S2.value", BOX, system(nodes="1"), says="type: integer"),
     Case("an unknown status", "S2.value", BOX, system(status="Available"), says="enum"),
     Case("half an accelerator", "S2.value", BOX, system(accelerators_per_node=0.5)),
+    Case("fewer nodes than none", "S2.value", BOX, system(nodes=-1), says="minimum: 1"),
+    Case("a version as a number", "S2.value", BOX, system(software={"torch": 2}),
+         says="software.torch"),
+    Case("no processor", "S2.missing_field", BOX, file(BOX, json.dumps(
+        {key: value for key, value in SYSTEM.items() if key != "processor"}).encode()),
+         says="lacks processor"),
+    Case("the name of another file", "S2.system", BOX, system(system="boks"),
+         says="system is not the file's name"),
+    *[added(f"no description: {text[:9]!r}", "S2.unreadable", BOX, text) for text in (
+        b"{", b"[]", b"\xff", b"[" * 10_000, b'{"a": "' + b"x" * 2**20 + b'"}')],
     Case("accelerators without a name", "S2.value", BOX, system(accelerators_per_node=8),
          says="accelerator"),
     *[Case(f"no machine has {fields}", "S2.value", BOX, system(**fields)) for fields in (
-        {"nodes": 10**30}, {"nodes": -1}, {"nodes": 10**7}, {"processor_cores_per_node": 20_000},
+        {"nodes": 10**30}, {"nodes": 10**7}, {"processor_cores_per_node": 20_000},
         {"memory_gib_per_node": -8}, {"memory_gib_per_node": 1e6},
         {"accelerators_per_node": 10**5, "accelerator": "A100"},
         {"accelerator_memory_gib": 10**9}, {"processor_sockets_per_node": 0},
@@ -554,7 +489,8 @@ CASES = [
             {"fp32": {"guessed": 1.0}})),
         {"memory_gb_per_second": 20.0}))],
     Case("an accelerator of which there is none", "S2.value", BOX, system(accelerator="A100")),
-    *[Case(f"loose JSON: {text}", "S2.unreadable", BOX, loose(text)) for text in (
+    *[added(f"loose JSON: {text}", "S2.unreadable", BOX, json.dumps({**SYSTEM}).replace(
+        "{", "{" + text, 1).encode()) for text in (
         '"nodes": 1, ', '"memory_gib_per_node": NaN, ', '"a": 1e999, ', '"a": Infinity, ',
         '"software": {"a": "1", "a": "2"}, ')],
     # T14: the log and the description say the same of the machine
@@ -625,6 +561,8 @@ CASES = [
          lambda root: (root / CODE / "data").symlink_to("/etc"), says="a link"),
     Case("a link to a file in the folder", "S5.refused", f"{CODE}/run.py",
          lambda root: (root / CODE / "run.py").symlink_to("train.py")),
+    Case("a pipe among logs", "S5.refused", f"{RESULT}/result_5.txt",
+         lambda root: os.mkfifo(root / RESULT / "result_5.txt")),
     Case("a pipe", "S5.refused", f"{CODE}/pipe", lambda root: os.mkfifo(root / CODE / "pipe"),
          says="neither a file nor a folder"),
     Case("names that differ in case", "S5.case", f"{CODE}/train.py", file(f"{CODE}/TRAIN.py"),
@@ -704,9 +642,6 @@ def test_bounds_of_a_description_are_those_of_its_schema() -> None:
         assert schema["properties"][key]["maximum"] == most
 
 
-# Waivers that hold
-
-
 @pytest.fixture
 def broken(root: Path) -> Path:
     """The submission with another optimizer in run 1."""
@@ -730,33 +665,25 @@ COVERING = [{"path": path} for path in (f"acme/{RESULT}", "acme/results/box", "a
 
 
 @pytest.mark.parametrize("fields", [*COVERING, {"until": DUE.isoformat()}], ids=str)
-def test_a_waiver_covers_what_is_in_a_folder_until_its_last_day(
-    fields: dict[str, str], broken: Path
-) -> None:
+def test_a_waiver_covers_a_folder_until_its_last_day(fields: dict[str, str], broken: Path) -> None:
     waiver(**fields)(broken)
     (found,) = find_all(broken)
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "says"),
-    [
+def test_it_covers_nothing_else(broken: Path) -> None:
+    for fields, code, says in [
         ({"rule": "T10"}, "S9.unused", "covers no error"),
         ({"path": f"acme/{RESULT}/result_2.txt"}, "S9.unused", "covers no error"),
         ({"path": f"acme/{RESULT}/result_1"}, "S9.unused", "covers no error"),
         ({"until": "2026-11-20"}, "S9.expired", "ended on 2026-11-20"),
-    ],
-    ids=["another rule", "another file", "a name that begins alike", "a day before"],
-)
-def test_a_waiver_covers_nothing_else(
-    fields: dict[str, str], code: str, says: str, broken: Path
-) -> None:
-    waiver(**fields)(broken)
-    found = {(finding.code, finding.severity): finding for finding in find_all(broken)}
-    assert set(found) == {("T12.not_allowed", "error"), (code, "warning")}
-    told = found[code, "warning"]
-    assert (told.path, told.line) == (broken.parent / "decisions.yaml", 2)
-    assert says in told.message
+    ]:
+        waiver(**fields)(broken)
+        found = {(finding.code, finding.severity): finding for finding in find_all(broken)}
+        assert set(found) == {("T12.not_allowed", "error"), (code, "warning")}
+        told = found[code, "warning"]
+        assert (told.path, told.line) == (broken.parent / "decisions.yaml", 2)
+        assert says in told.message
 
 
 def test_one_log_is_judged_with_its_waiver_alone(broken: Path) -> None:

@@ -36,16 +36,12 @@ pytestmark = pytest.mark.usefixtures("fast_reference")
 
 MINI = definition.load("galaxy_shape", "mini")
 RUNS = range(MINI.runs.required)
-BLOCKS = 5
 Change = Callable[[list[Record], int], object]
 Text = Callable[[str], str]
 
 
 def find_faults(path: Path) -> list[str]:
     return [found.text() for found in find_all(path) if found.severity != "note"]
-
-
-# The same log, written otherwise -----------------------------------------------------------------
 
 
 def rewrite(line: str, **how: object) -> str:
@@ -122,9 +118,6 @@ def test_every_recorded_result_passes_in_every_form(
     assert find_faults(tmp_path / "all") == []
 
 
-# Whatever befalls good runs ----------------------------------------------------------------------
-
-
 def of_run(number: int, change: Callable[[list[Record]], object]) -> Change:
     return lambda records, index: change(records) if index == number else None
 
@@ -144,9 +137,10 @@ def slew(share: float) -> Callable[[list[Record]], None]:
     return change
 
 
-def in_whole_milliseconds(records: list[Record]) -> None:
-    for record in records:
-        record["metadata"]["monotonic_ms"] = float(round(record["metadata"]["monotonic_ms"]))
+def check_point(records: list[Record]) -> None:
+    for number, record in enumerate(records):
+        if record["key"] in ("eval_start", "block_start", "run_stop"):
+            delay(records[number:], 3_000.0)
 
 
 EVENTS: Mapping[str, Change] = {
@@ -158,7 +152,12 @@ EVENTS: Mapping[str, Change] = {
     "a busy machine: an evaluation": of_run(0, stretch("eval_start", 8.0, 1)),
     "a busy machine: all of it": of_all(
         stretch_all("block_start", 2.5), stretch_all("eval_start", 2.0)),
-    "the first block compiles": of_all(stretch("block_start", 6.0, 0)),
+    "the first block compiles": of_all(stretch("block_start", 8.0, 0)),
+    "the first evaluation compiles": of_run(1, stretch("eval_start", 30.0, 0)),
+    "a minute of barrier before the clock": of_run(2, lambda records: delay(
+        records[line_number(records, "run_start") - 1 :], 60_000.0)),
+    "three seconds of a checkpoint after each block": of_all(check_point),
+    "a clock that jumped before a run": of_run(4, lambda records: delay(records, 0, 20_000)),
     "a slewed clock, slow": of_all(slew(-5e-4)),
     "a slewed clock, fast": of_all(slew(5e-4)),
     "a slewed clock in one run": of_run(4, slew(2e-4)),
@@ -174,7 +173,9 @@ EVENTS: Mapping[str, Change] = {
     "runs made in another order": lambda records, index: delay(records, 1e8 - 2e7 * index),
     "each run after another restart": lambda records, index: delay(
         records, 0, 90_000 - records[0]["metadata"]["monotonic_ms"] + 1_000 * index),
-    "a clock in whole milliseconds": of_all(in_whole_milliseconds),
+    "a clock in whole milliseconds": of_all(lambda records: [
+        record["metadata"].update(monotonic_ms=float(round(record["metadata"]["monotonic_ms"])))
+        for record in records]),
     "a longer initialisation": of_all(lambda records: delay(
         records[line_number(records, "init_stop") - 1 :], 600_000.0)),
 }  # fmt: skip
@@ -184,26 +185,10 @@ EVENTS: Mapping[str, Change] = {
 def test_what_befalls_good_runs_is_no_fault(name: str, tmp_path: Path) -> None:
     folder = write_result(tmp_path / "out", MINI)
     for index in RUNS:
-        records = run_records(MINI, index, blocks=BLOCKS)
+        records = run_records(MINI, index, blocks=5)
         EVENTS[name](records, index)
         write_log(folder / f"result_{index}.txt", records)
     assert find_faults(tmp_path / "out") == []
-
-
-# What lies beside the logs -----------------------------------------------------------------------
-
-RECORDS = run_records(MINI, 1)
-
-
-def preempt(*ends: tuple[str, int]) -> Callable[[Path], None]:
-    """Leave logs that end before the nth record of a key: the machine was taken away."""
-
-    def change(folder: Path) -> None:
-        for number, (key, nth) in enumerate(ends):
-            cut = RECORDS[: line_number(RECORDS, key, nth)]
-            write_log(folder / f"interrupted_result_1_{number}.txt", cut)
-
-    return change
 
 
 def measure(watts: Mapping[str, float], **how: float) -> Callable[[Path], None]:
@@ -244,21 +229,12 @@ def hold(folder: Path) -> None:
         path.write_text("\n".join([*lines[:2], *held]) + "\n")
 
 
-def abort_one(folder: Path) -> None:
-    spent = run_records(MINI, 2, blocks=1000, converged=False)
-    write_log(folder / "result_2.txt", put_metadata(spent, "run_stop", reason="out of budget"))
-
-
 def attach(folder: Path) -> None:
     (folder / "pictures_0.png").write_bytes(PNG)
     (folder / "report_0.json").write_text(json.dumps({"run": 0, "system": SYSTEM["system"]}))
 
 
-BESIDE: Mapping[str, Callable[[Path], None]] = {
-    "preempted before the clock": preempt(("init_stop", 0)),
-    "preempted in training": preempt(("block_stop", 1)),
-    "preempted between evaluation and block": preempt(("block_start", 1)),
-    "preempted twice": preempt(("eval_start", 0), ("block_stop", 1)),
+BESIDE: Mapping[str, Callable[[Path], object]] = {
     "a meter, twice a second": measure({"node0": 812.0}),
     "a meter, once a second": measure({"node0": 812.0}, every_ms=1_000.0),
     "a meter that is a little late": measure({"node0": 812.0}, every_ms=1_080.0),
@@ -269,14 +245,13 @@ BESIDE: Mapping[str, Callable[[Path], None]] = {
     "a meter that measures less often than it is read": hold,
     "a meter in whole watts": read(lambda chance, n: float(round(chance.gauss(300, 4)))),
     "accelerators at their limit of power": read(
-        lambda chance, n: 350.0 + chance.choice((-1, 0, 1))
-    ),
+        lambda chance, n: 350.0 + chance.choice((-1, 0, 1))),
     "a meter that shows nothing for a while": read(
-        lambda chance, n: 0.0 if n < 3 else chance.gauss(300, 3)
-    ),
-    "one run that missed": abort_one,
+        lambda chance, n: 0.0 if n < 3 else chance.gauss(300, 3)),
+    "one run that missed": lambda folder: write_log(folder / "result_2.txt", put_metadata(
+        run_records(MINI, 2, blocks=1000, converged=False), "run_stop", reason="out of budget")),
     "pictures and reports": attach,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BESIDE)

@@ -14,7 +14,7 @@ from cepheid.compliance.read.log.reading import Reading
 from cepheid.compliance.read.log.runlog import PARTIAL, make_run_log, read
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
+from tests.compliance.asserting import assert_refused
 from tests.compliance.builder import generation_records, line_number, line_of, run_records
 from tests.compliance.checks.log import test_generation as generation
 from tests.compliance.checks.test_catalogue import (
@@ -41,10 +41,6 @@ NEEDS_MORE = {  # what is certain only by a later line than the one that is name
     "run_stop before run_start": at("eval_stop") + 1,
 }
 OF_ALL_BLOCKS = ("T4.fast_blocks", "T4.gap", "T4.uneven")  # known only when all are there
-
-
-def rule_of(code: str) -> str:
-    return code.partition(".")[0]
 
 
 def judge_growing_log(lines: list[str], path: Path, place: Place = PLACE) -> dict[Key, int]:
@@ -90,7 +86,7 @@ def test_a_reported_finding_stays_true(case: Case, tmp_path: Path) -> None:
     at_run_stop = len(case.lines)
     for finding in final:
         code, line, _ = finding
-        rule = rule_of(code)
+        rule = code.partition(".")[0]
         if code in OF_ALL_BLOCKS:
             assert finding not in told
             continue
@@ -100,9 +96,8 @@ def test_a_reported_finding_stays_true(case: Case, tmp_path: Path) -> None:
             assert line is None or line == at_run_stop or rule in LATER, "not told while growing"
 
 
-@pytest.mark.parametrize(
-    ("lines", "rule", "after"),
-    [
+def test_a_finding_is_told_at_once(tmp_path: Path) -> None:
+    for lines, rule, after in [
         (put("opt_name", value="sgd"), "T12", at("opt_name")),
         (put("opt_name", key="opt_nmae"), "T2", at("opt_name")),
         (drop("code_digest"), "T2", at("run_start")),  # with the record that follows it
@@ -111,13 +106,10 @@ def test_a_reported_finding_stays_true(case: Case, tmp_path: Path) -> None:
         (put("seed", time_ms=1), "T4", at("seed")),
         (put("train_samples", value=7), "T10", at("train_samples")),
         (drop("eval_accuracy", 1), "T3", at("eval_accuracy", 1)),
-    ],
-)
-def test_a_finding_is_reported_at_the_first_certain_line(
-    lines: list[str], rule: str, after: int, tmp_path: Path
-) -> None:
-    told = judge_growing_log(lines, tmp_path / "result_0.txt")
-    assert [(rule_of(key[0]), number) for key, number in told.items()] == [(rule, after)]
+    ]:
+        told = judge_growing_log(lines, tmp_path / "result_0.txt")
+        found = [(key[0].partition(".")[0], number) for key, number in told.items()]
+        assert found == [(rule, after)]
 
 
 def test_a_repeated_mistake_is_reported_once(tmp_path: Path) -> None:
@@ -129,7 +121,6 @@ def test_a_repeated_mistake_is_reported_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def star_images(star_shape: Definition) -> Definition:
-    """Installed beside star_shape."""
     return definition.load("star_images", "mini")
 
 
@@ -142,9 +133,7 @@ def test_no_prefix_of_a_log_of_generation_has_a_finding(
 
 
 @pytest.mark.parametrize("name", generation.CASES)
-def test_a_reported_finding_about_generation_stays_true(
-    name: str, star_images: Definition, tmp_path: Path
-) -> None:
+def test_findings_of_generation_stay(name: str, star_images: Definition, tmp_path: Path) -> None:
     code, *_, change = generation.CASES[name]
     lines, path = text(change(generation_records(star_images))), tmp_path / "result_0.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
@@ -153,9 +142,7 @@ def test_a_reported_finding_about_generation_stays_true(
     assert code in {key[0] for key in final}
 
 
-def test_impossible_generation_times_are_reported_at_once(
-    star_images: Definition, tmp_path: Path
-) -> None:
+def test_impossible_times_are_reported_at_once(star_images: Definition, tmp_path: Path) -> None:
     """As soon as generation_stop says when they ended."""
     *_, change = generation.CASES["times that the clock has no room for"]
     records_ = change(generation_records(star_images))
@@ -190,8 +177,6 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def append(path: Path, lines: list[str], more: str = "") -> Callable[[], object]:
-    """Write lines, and a part of one."""
-
     def step() -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(line + "\n" for line in lines) + more)
@@ -229,14 +214,10 @@ def test_half_a_line_is_not_judged(log: Path) -> None:
     assert writer.follow(log) == []
 
 
-def test_an_interruption_judges_the_log_as_it_stands(log: Path) -> None:
+def test_following_fails_without_a_log_and_judges_an_interrupted_one(log: Path) -> None:
+    assert_refused("no program wrote", Writer(lambda: None).follow, log)
     found = Writer(append(log, GOOD[:40])).follow(log)
     assert [(f.rule, f.line) for f in found] == [("T7", 40)]
-
-
-def test_following_fails_if_no_log_appears(log: Path) -> None:
-    with pytest.raises(UserError, match="no program wrote"):
-        Writer(lambda: None).follow(log)
 
 
 def test_a_log_that_is_written_anew(log: Path) -> None:
@@ -298,11 +279,8 @@ def test_a_line_without_end_takes_no_memory(log: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("suffix", ["", PARTIAL])
-def test_only_a_regular_file_can_be_followed(
-    make: Callable[[Path], None], suffix: str, tmp_path: Path
-) -> None:
+def test_only_files_are_followed(make: Callable[[Path], None], suffix: str, tmp_path: Path) -> None:
     """Nothing can be read from a place in a pipe: that once ended in a traceback."""
     make(tmp_path / f"result_0.txt{suffix}")
     follow = follow_log(tmp_path / "result_0.txt", PLACE, ROUND, print, lambda seconds: True)
-    with pytest.raises(UserError, match="not a regular file"):
-        list(follow)
+    assert_refused("not a regular file", list, follow)

@@ -20,25 +20,19 @@ from cepheid.leaderboard.rows import entry
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
 from tests.compliance import small
+from tests.compliance.asserting import Patch, Printed
 from tests.compliance.builder import SYSTEM, run_records, write_power, write_result
 
 NOT_JUDGED = "S15.not_judged"
-NAMES = ("acme", "umbrella")
 
 
 class OurBugError(Exception):
     """What no code expects."""
 
 
-def is_about_acme(*subjects: object) -> bool:
-    """Return whether something names the submission of acme, and not all of them."""
-    text = repr(subjects)
-    return "acme" in text and "umbrella" not in text
-
-
 def fail_for_acme(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*subjects: Any, **options: Any) -> Any:
-        if is_about_acme(*subjects):
+        if "acme" in repr(subjects) and "umbrella" not in repr(subjects):
             raise OurBugError("\x1b[2J never expected")
         return function(*subjects, **options)
 
@@ -49,7 +43,7 @@ def fail_for_acme(function: Callable[..., Any]) -> Callable[..., Any]:
 def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two submissions with manifests, waivers and power logs, in the working directory."""
     with small.installed(tmp_path_factory.mktemp("home") / "two") as mini:
-        for name in NAMES:
+        for name in ("acme", "umbrella"):
             root, system = Path("submissions", name), {**SYSTEM, "submitter": name}
             folder = write_result(root, mini, system=system)
             for index in range(5):
@@ -58,16 +52,16 @@ def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path("submissions")
 
 
-def let_rule_fail(rule: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_rule_fail(rule: str) -> Callable[[Patch], None]:
+    def patch(monkeypatch: Patch) -> None:
         check = CHECKS[rule]
         monkeypatch.setitem(CHECKS, rule, replace(check, find=fail_for_acme(check.find)))
 
     return patch
 
 
-def let_fail(module: object, name: str) -> Callable[[pytest.MonkeyPatch], None]:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def let_fail(module: object, name: str) -> Callable[[Patch], None]:
+    def patch(monkeypatch: Patch) -> None:
         monkeypatch.setattr(module, name, fail_for_acme(getattr(module, name)))
 
     return patch
@@ -106,11 +100,7 @@ IN_TWO_PROCESSES = ("a rule for whole logs", "a rule for submitters", "reading a
     ],
 )
 def test_a_failure_is_an_error_of_its_result(
-    place: str,
-    processes: int,
-    submissions: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    place: str, processes: int, submissions: Path, monkeypatch: Patch, capfd: Printed
 ) -> None:
     if processes > 1:
         if multiprocessing.get_start_method() != "fork":
@@ -144,7 +134,7 @@ IN_TABLES = {
 
 @pytest.mark.parametrize("place", [*IN_TWO_PROCESSES, *IN_TABLES])
 def test_a_summary_has_all_other_rows(
-    place: str, submissions: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    place: str, submissions: Path, monkeypatch: Patch, capfd: Any
 ) -> None:
     (IN_JUDGING | IN_TABLES)[place](monkeypatch)
     capfd.readouterr()
@@ -156,9 +146,7 @@ def test_a_summary_has_all_other_rows(
     assert err.count("Traceback (most recent call last)") == 1
 
 
-def test_a_failure_between_results_is_an_error_of_one(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_between_results(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     original = copies.find_recycled
 
     def find(results: Sequence[copies.TracedResult], *rest: Any) -> Any:
@@ -175,9 +163,7 @@ def test_a_failure_between_results_is_an_error_of_one(
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["of a result", "of a benchmark"])
-def test_a_failure_of_a_page_is_an_error_of_one_result(
-    many: bool, submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_failure_of_pages(many: bool, submissions: Path, monkeypatch: Patch, capsys: Any) -> None:
     """Also where the page shows many results."""
     original = charts.plot_results
 
@@ -195,9 +181,7 @@ def test_a_failure_of_a_page_is_an_error_of_one_result(
     assert "could not be judged" in page
 
 
-def test_a_failure_while_a_log_is_followed(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_while_following(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     let_rule_fail("T8")(monkeypatch)
     monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
     log = submissions / "acme/results/box/star_shape-mini-closed/result_0.txt"
@@ -208,9 +192,7 @@ def test_a_failure_while_a_log_is_followed(
     assert err.count("Traceback (most recent call last)") == 1
 
 
-def test_nothing_is_packed_that_could_not_be_judged(
-    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_is_not_packed(submissions: Path, monkeypatch: Patch, capsys: Printed) -> None:
     before = (submissions / "acme/manifest.json").read_bytes()
     for patch in (let_rule_fail("T8"), let_fail(pack_submission, "list_digests")):
         with monkeypatch.context() as patched:
@@ -243,13 +225,8 @@ def fail(items: Sequence[int]) -> Iterator[int]:
     raise OurBugError
 
 
-@pytest.mark.parametrize(
-    ("items", "function"),
-    [([], fail), ([1, 2], fail), ([1, 3], double)],
-    ids=["without any item", "whatever the items are", "where stripping does not help"],
-)
-def test_isolating_raises_an_error_that_no_item_causes(
-    items: list[int], function: Callable[[Sequence[int]], Iterator[int]]
-) -> None:
-    with pytest.raises(OurBugError):
-        isolate(items, function, lambda item, error: item)
+def test_isolating_raises_an_error_that_no_item_causes() -> None:
+    """Without any item, whatever the items are, and where stripping does not help."""
+    for items, function in (([], fail), ([1, 2], fail), ([1, 3], double)):
+        with pytest.raises(OurBugError):
+            isolate(items, function, lambda item, error: item)

@@ -4,7 +4,6 @@ import hashlib
 import os
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,13 @@ from cepheid.compliance.checks import Place
 from cepheid.compliance.judge import unit
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, use_processes
-from cepheid.compliance.read import package, powerlog
+from cepheid.compliance.read import package
 from cepheid.compliance.read.log import records, runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_power, write_result
 from tests.processes import have_ended, kill_after_a_line
 
@@ -96,24 +96,7 @@ def test_each_log_is_opened_once(
     assert here == {command != "check in two processes"}, "two processes leave none to the parent"
 
 
-@pytest.mark.parametrize("command", ["check", "summary", "leaderboard"])
-def test_each_log_is_parsed_once(
-    command: str, submissions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: Counter[Path] = Counter()
-    for module in (runlog, powerlog):
-
-        def read(path: Path, *how: bool, original: object = module.read) -> object:
-            parsed[path.resolve()] += 1
-            return original(path, *how)  # type: ignore[operator]
-
-        monkeypatch.setattr(module, "read", read)
-    main, options = COMMANDS[command]
-    assert main([str(submissions), *options]) == 0
-    assert parsed == Counter(logs_below(submissions))
-
-
-def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: Patch) -> None:
     """Also where the parser stops early, or skips what is too long."""
     monkeypatch.setattr(records, "LINE_BYTES_MAX", 1000)
     monkeypatch.setattr(records, "EVENTS_MAX", 3)
@@ -126,7 +109,7 @@ def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     assert runlog.read(tmp_path, with_digest=True).sha256 == ""
 
 
-def test_no_log_is_kept(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_log_is_kept(submissions: Path, monkeypatch: Patch) -> None:
     """Thousands of results fit into memory because each one's logs are let go."""
     alive: list[weakref.ref[RunLog]] = []
     most, original = 0, runlog.read
@@ -145,12 +128,8 @@ def test_no_log_is_kept(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert most <= 6 + 5, "no more than the logs of two results at a time"
 
 
-# In several processes -----------------------------------------------------------------------------
-
-
 ROUND = rounds.load(rounds.CURRENT)
 MINI = definition.load("galaxy_shape", "mini")
-PLACE = Place(rounds.CURRENT)
 
 
 @pytest.fixture
@@ -165,16 +144,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_any_number_of_processes_finds_the_same_in_the_same_order(folder: Path) -> None:
+def test_any_number_of_processes_finds_the_same_and_counts_logs(folder: Path) -> None:
     found = [
         judge([package.read(folder)], ROUND, each).findings
         for each in (map, use_processes(1), use_processes(2), use_processes(5))
     ]
     assert found[0] == found[1] == found[2] == found[3]
     assert [f.rule for f in found[0] if f.is_error] == ["T12"] * 3
-
-
-def test_progress_counts_logs(folder: Path) -> None:
     seen: list[tuple[int, int]] = []
     judge([package.read(folder)], ROUND, use_processes(2, lambda *counts: seen.append(counts)))
     assert seen == [(done, 12) for done in range(2, 13, 2)]
@@ -192,7 +168,7 @@ def die(unit: Unit) -> JudgedUnit:
 def test_a_failure_in_a_process_is_a_failure_here(folder: Path, function: object) -> None:
     each: Each = use_processes(2)
     units = [
-        Unit(result, replace(PLACE, system=result.system), ROUND)
+        Unit(result, replace(Place(rounds.CURRENT), system=result.system), ROUND)
         for who in package.read(folder).submitters
         for result in who.results
     ]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import rounds
-from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import CHANGED, replace_table
 from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import assert_refused
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, drop, resnet_40
@@ -65,9 +65,7 @@ def test_where_the_package_checkers_agree(
     pytest.importorskip("mlperf_logging")
     repository, runs = tmp_path / "training_results_v4.0", list(map(resnet_40, range(5)))
     if wrong.endswith("seed"):
-        runs = [
-            change(run, "seed", value=7) if "one" in wrong else drop(run, "seed") for run in runs
-        ]
+        runs = [change(r, "seed", value=7) if "one" in wrong else drop(r, "seed") for r in runs]
     submit(repository, runs)
     if wrong.startswith('"'):
         for path in repository.rglob("systems/*.json"):
@@ -107,24 +105,25 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert compare_rounds(tmp_path) == whole
 
 
-@pytest.mark.parametrize(
-    ("peer", "ours", "is_equal"),
-    [
+def test_a_crash_is_a_log_that_is_refused() -> None:
+    for peer, ours, is_equal in [
         ("SUCCESS", "SUCCESS", True),
         ("SUCCESS", "FAILED", False),
         ("CRASH", "FAILED", True),
         ("CRASH", "SUCCESS", False),
         ("pass", "pass with 1.020000 instead of 1.010000", False),
-    ],
-)
-def test_a_crash_is_a_log_that_is_refused(peer: str, ours: str, is_equal: bool) -> None:
-    assert Compared("mlperf-training-4.0", "log", "x", peer, ours).is_equal == is_equal
+    ]:
+        assert Compared("mlperf-training-4.0", "log", "x", peer, ours).is_equal == is_equal
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_or_has_no_marks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(agreement.VARIABLE, str(tmp_path))
-    with pytest.raises(UserError, match=r"fix: clone them"):
-        agreement.require_repositories()
+    assert_refused(r"fix: clone them", agreement.require_repositories)
+    file = tmp_path / "README.md"
+    file.write_text("nothing", encoding="utf-8")
+    assert_refused("to write between", replace_table, "changed", "section", file)
 
 
 CASES = [
@@ -133,15 +132,9 @@ CASES = [
 ]
 
 
-def test_names_of_the_catalogues_are_unique() -> None:
+def test_changes_have_a_case_of_their_own_and_a_row_in_the_page() -> None:
     assert len(dict(CASES)) == len(CASES)
-
-
-def test_every_change_has_the_rule_of_its_case() -> None:
     assert {(change.name, change.rule) for change in CHANGES} <= set(CASES)
-
-
-def test_the_table_is_in_its_page() -> None:
     page = CHANGED.read_text(encoding="utf-8")
     for known in CHANGES:
         assert f"| {known.name} | {known.rule} |" in page, "run changed --write"
@@ -158,10 +151,3 @@ def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -
     elif change.of_result:
         change.of_result(result)
         assert {path: path.lstat().st_mtime_ns for path in result.parent.rglob("*")} != before
-
-
-def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text("nothing", encoding="utf-8")
-    with pytest.raises(UserError, match="to write between"):
-        replace_table("changed", "section", file)

@@ -28,7 +28,6 @@ def by_mlcommons(log: Path, round_name: str) -> str:
 
 
 def compare(entries: Sequence[Entry], round_name: str, folder: Path) -> None:
-    """Assert that both judge a log alike; where the peer crashes, ours refuses."""
     as_lines = mll_lines if round_name.endswith("0.6") else mllog_lines
     log = write(folder / "result_0.txt", as_lines(entries))
     theirs = judge_log(log, require_rule_set(round_name)).verdict.replace("CRASH", "FAILED")
@@ -49,7 +48,6 @@ METADATA = ("epoch_num", "first_epoch_num", "samples_count", "epoch_count", "sta
 
 
 def mutate(entries: Sequence[Entry], chance: random.Random) -> list[Entry]:
-    """The log with one or two changes of any kind."""
     made = list(entries)
     for _ in range(chance.choice((1, 1, 2))):
         at, kind = chance.randrange(len(made)), chance.randrange(6)

@@ -1,16 +1,25 @@
-"""Folders: what is read, what is refused, and rules S1, S2 and S5."""
+"""Folders: what each is, decided by what lies in it; what is read and refused (S1, S2, S5)."""
 
 import json
-import os
-from collections.abc import Callable
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read import folders, package
-from cepheid.rules import definition
+from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.systems import RESERVED, explain_name
+from cepheid.tools import (
+    check_compliance,
+    describe_system,
+    new_submission,
+    pack_submission,
+    run_benchmark,
+)
+from tests.compliance.asserting import Patch, assert_refused
 from tests.compliance.builder import PNG, SYSTEM, write_result
 from tests.compliance.judging import judge_folder
 
@@ -28,13 +37,10 @@ def find_all(path: Path) -> list[Finding]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The result's folder in a compliant submitter's folder."""
     return write_result(tmp_path / "out", MINI)
 
 
-def test_every_entrance_leads_to_the_same_result(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_entrance_leads_to_the_same_result(folder: Path, monkeypatch: Patch) -> None:
     out = folder.parents[2]
     for path in (folder, folder.parent, folder.parent.parent, out, out.parent):
         read = package.read(path)
@@ -49,7 +55,7 @@ def test_every_entrance_leads_to_the_same_result(
     assert read.submitters[0].results[0].runs[0] == Path("result_1.txt")
 
 
-def test_paths_are_shown_as_they_were_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_shown_as_they_were_given(folder: Path, monkeypatch: Patch) -> None:
     (folder / "result_4.txt").unlink()
     monkeypatch.chdir(folder.parents[3])
     (note,) = find_all(Path("out"))
@@ -73,8 +79,9 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "report_0.json").write_text("{}")
     (folder / "pictures_0.png").write_bytes(PNG)
     (folder / ".lock").write_text("")
-    (folder.parents[2] / "checkpoints").mkdir()
-    (folder.parents[2] / "leaderboard").mkdir()
+    for name in ("checkpoints", "leaderboard"):
+        (folder.parents[2] / name).mkdir()
+        (folder / name).mkdir()
     found = find_all(folder.parents[2])
     assert [(finding.code, finding.severity) for finding in found] == [
         ("S1.unfinished", "note"),
@@ -83,56 +90,6 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
         ("T15.excused", "warning"),
     ]
     assert "result_4.txt.partial" in found[0].message
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "says"),
-    [
-        ("galaxy_shape-mnii-closed", "S1.unknown_name", 'did you mean "mini"'),
-        ("galaxy_shape", "S1.result_name", "does not give benchmark"),
-    ],
-)
-def test_a_wrong_folder_name(name: str, code: str, says: str, folder: Path) -> None:
-    folder.rename(folder.with_name(name))
-    about = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S1"]
-    assert [finding.code for finding in about] == [code]
-    assert says in about[0].text()
-
-
-def test_a_system_name_with_other_characters(folder: Path) -> None:
-    folder.parent.rename(folder.parent.with_name("my box"))
-    assert "S1.system_name" in {finding.code for finding in find_all(folder.parents[2])}
-
-
-Change = Callable[[dict[str, object]], object]
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "says"),
-    [
-        (lambda d: d.update(nodes=0), "S2.value", "minimum: 1"),
-        (lambda d: d.pop("processor"), "S2.missing_field", "lacks processor"),
-        (lambda d: d.update(system="boks"), "S2.system", "system is not the file's name"),
-        (lambda d: d.update(software={"torch": 2}), "S2.value", "software.torch"),
-    ],
-)
-def test_a_wrong_description(change: Change, code: str, says: str, folder: Path) -> None:
-    path = folder.parents[2] / "systems" / "box.json"
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-    found = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S2"]
-    assert found
-    assert all(finding.path == path for finding in found)
-    assert any(says in finding.text() for finding in found if finding.code == code)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "\xff", "[" * 10_000, '{"a": "' + "x" * 2**20 + '"}'])
-def test_a_description_that_cannot_be_read(text: str, folder: Path) -> None:
-    path = folder.parents[2] / "systems" / "box.json"
-    path.write_bytes(text.encode("latin-1"))
-    (found,) = [finding for finding in find_all(folder.parents[2]) if finding.rule == "S2"]
-    assert (found.code, found.path) == ("S2.unreadable", path)
 
 
 def test_an_empty_submission_and_a_result_without_a_log(folder: Path, tmp_path: Path) -> None:
@@ -149,26 +106,9 @@ def test_before_the_first_submission(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "README.md").write_text("how to submit")
     assert package.read(folder, may_be_empty=True).logs == 0
-    with pytest.raises(UserError, match="no run logs here"):
-        package.read(folder)
+    assert_refused("no run logs here", package.read, folder)
     (folder / "result_1.log").write_text("")
-    with pytest.raises(UserError, match="rename it"):
-        package.read(folder, may_be_empty=True)
-
-
-@pytest.mark.parametrize("name", ["checkpoints", "leaderboard"])
-def test_folders_that_tools_leave_do_not_belong_in_a_submission(name: str, tmp_path: Path) -> None:
-    root = tmp_path / "submissions" / "acme"
-    folder = write_result(root, MINI)
-    for place in (root / name, folder / name):
-        place.mkdir()
-        (found,) = find_all(tmp_path / "submissions")
-        assert (found.code, found.severity, found.path) == ("S1.left_by_tools", "error", place)
-        assert "remove it" in found.hint
-        place.rmdir()
-    (folder / name).mkdir()
-    root.rename(tmp_path / "acme")
-    assert find_all(tmp_path / "acme") == []
+    assert_refused("rename it", package.read, folder, may_be_empty=True)
 
 
 def test_links_are_refused_and_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -194,13 +134,7 @@ def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path)
     assert not (name == "systems" and read.submitters[0].systems)
 
 
-def test_pipes_are_refused_and_do_not_block(folder: Path) -> None:
-    os.mkfifo(folder / "result_5.txt")
-    errors = [finding for finding in find_all(folder.parents[2]) if finding.is_error]
-    assert [finding.rule for finding in errors] == ["S5"]
-
-
-def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_bounded(folder: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
     assert "S5" in {finding.rule for finding in find_all(folder)}
     monkeypatch.undo()
@@ -220,32 +154,165 @@ def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
     assert {finding.rule for finding in of[bad]} == {"S1", "S2"}
 
 
-def test_a_folder_without_logs_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such file or folder"):
-        package.read(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="too long"):
-        package.read(Path("x" * 5000))
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
+def test_a_folder_without_logs_says_what_to_do_also_in_a_checkout(tmp_path: Path) -> None:
+    assert_refused("there is no such file or folder", package.read, tmp_path / "nowhere")
+    assert_refused("too long", package.read, Path("x" * 5000))
+    assert_refused("no run logs here; give a log", package.read, tmp_path)
     (tmp_path / "result_1.log").write_text("")
-    with pytest.raises(UserError, match=r"result_1.log; rename it"):
-        package.read(tmp_path)
-
-
-def test_a_checkout_without_logs_is_refused(tmp_path: Path) -> None:
-    for name in ("README.md", "setup.cfg", "tools"):
-        (tmp_path / name).write_text("")
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
-    write_result(tmp_path / "results" / "first", MINI)
-    with pytest.raises(UserError, match="no run logs here; give a log"):
-        package.read(tmp_path)
-    assert package.read(tmp_path / "results").logs == MINI.runs.required
-
-
-def test_a_run_in_progress_says_so(tmp_path: Path) -> None:
+    assert_refused(r"result_1.log; rename it", package.read, tmp_path)
     folder = tmp_path / "results" / "box" / NAME
     folder.mkdir(parents=True)
     (folder / "result_0.txt.partial").write_text("")
-    with pytest.raises(UserError, match="no run has ended yet"):
-        package.read(tmp_path)
+    assert_refused("no run has ended yet", package.read, tmp_path)
+    checkout = tmp_path / "checkout"
+    write_result(checkout / "results" / "first", MINI)
+    for name in ("README.md", "setup.cfg", "tools"):
+        (checkout / name).write_text("")
+    assert_refused("no run logs here; give a log", package.read, checkout)
+    assert package.read(checkout / "results").logs == MINI.runs.required
+
+
+def write_submitter(folder: Path, name: str, system: str = "box") -> Path:
+    """A compliant submission, with the name of its folder in logs and description."""
+    write_result(folder / name, MINI, system={**SYSTEM, "submitter": name, "system": system})
+    return folder / name
+
+
+def find_errors(path: Path) -> list[tuple[str, str]]:
+    found: tuple[Finding, ...] = judge_folder(path).findings
+    return [(finding.code, finding.path.name) for finding in found if finding.is_error]
+
+
+@pytest.mark.parametrize("system", ["box", "2x-amd-epyc", "galaxy_shape-mini-closed"])
+@pytest.mark.parametrize("name", ["systems", "results", "benchmarks", "submissions"])
+@pytest.mark.parametrize("around", ["submissions", "round"])
+def test_a_submitter_is_called_results(around: str, name: str, system: str, tmp_path: Path) -> None:
+    """Before, `cepheid check` said "pass: 0 logs", and the site lost all results."""
+    write_submitter(tmp_path / around, "umbrella")
+    write_submitter(tmp_path / around, name, system)
+    read = package.read(tmp_path / around)
+    assert sorted(who.path.name for who in read.submitters) == sorted(["umbrella", name])
+    assert read.logs == 2 * MINI.runs.required
+    reported = {
+        "submissions": [("S1.submitter_name", name)],
+        "round": [("S2.submitter_name", f"{system}.json")],
+    }
+    assert find_errors(tmp_path / around) == reported[around]
+
+
+@pytest.mark.parametrize("name", ["systems", "results", "result_0.txt", "result_a.txt", "notes"])
+def test_a_stray_file_among_submissions(name: str, tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    (root.parent / name).write_text("stray")
+    (root.parent / "README.md").write_text("how to submit")
+    (root.parent / ".gitkeep").write_text("")
+    assert package.read(root.parent).logs == MINI.runs.required
+    assert find_errors(root.parent) == [("S1.stray", name)]
+
+
+def test_two_submitters_whose_names_differ_only_in_case(tmp_path: Path) -> None:
+    for name in ("Acme", "acme"):
+        write_submitter(tmp_path / "submissions", name)
+    assert ("S1.stray", "acme") in find_errors(tmp_path / "submissions")
+
+
+def test_a_stray_link_among_submissions(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    (root.parent / "umbrella").symlink_to(root)
+    assert find_errors(root.parent) == [("S1.stray", "umbrella")]
+    judged = judge_folder(root.parent)
+    assert [result.findings for result in judged.results if result.folder.runs] != []
+
+
+@pytest.mark.parametrize("name", ["systems", "results"])
+def test_a_part_without_its_submitter_among_submissions(name: str, tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "acme")
+    shutil.copytree(root / name, root.parent / name)
+    codes = {code for code, where in find_errors(root.parent) if where == name}
+    assert codes == {"S1.submitter_name", "S1.no_result"}
+
+
+def test_a_folder_with_two_readings_is_refused(tmp_path: Path) -> None:
+    """Each reading would pass over logs; the message names both, and the fix."""
+    write_submitter(tmp_path / "round", "acme")
+    write_result(tmp_path / "round", MINI)
+    says = r"the folder of one submitter.*a folder of submitters'"
+    with pytest.raises(UserError, match=says) as error:
+        package.read(tmp_path / "round")
+    parts = ("systems/box.json", "acme", "fix: move one of them elsewhere")
+    assert all(part in str(error.value) for part in parts)
+
+
+@pytest.mark.parametrize("has_log", [True, False], ids=["a log", "a submitter deeper"])
+def test_what_lies_beside_submitters_is_not_passed_over(has_log: bool, tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "round", "acme")
+    if has_log:
+        shutil.copy(root / "results/box/galaxy_shape-mini-closed/result_0.txt", root.parent)
+        says = r"the folder of one result, because it holds result_0\.txt"
+    else:
+        write_submitter(root.parent / "late", "umbrella")
+        says = "lies deeper than the other submitters' folders"
+    assert_refused(says, package.read, root.parent)
+
+
+def test_a_submitter_of_mlperf_may_be_called_results(tmp_path: Path) -> None:
+    for name in ("acme", "results", "umbrella"):
+        write_submitter(tmp_path / "round", name)
+    read = package.read(tmp_path / "round", "mlperf")
+    assert {who.path.name for who in read.submitters} >= {"acme", "umbrella"}
+    assert read.logs == 3 * MINI.runs.required
+
+
+def test_a_manifest_makes_a_submitters_folder(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path, "acme")
+    write_submitter(root, "inner")
+    (root / "manifest.json").write_text(json.dumps({}))
+    assert [who.path for who in package.read(root).submitters] == [root]
+
+
+def test_an_output_folder_may_look_like_the_place_of_a_result(tmp_path: Path) -> None:
+    write_result(tmp_path / "results" / "2026" / "first-try-box", MINI)
+    assert package.read(tmp_path / "results" / "2026" / "first-try-box").logs == MINI.runs.required
+
+
+@pytest.mark.parametrize("layout", ["v1.0", "mlperf-training-4.0"])
+def test_a_folder_without_logs_does_not_pass(layout: str, tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    with pytest.raises(UserError, match="no run logs here"):
+        check_compliance.main([str(tmp_path / "submissions"), "--round", layout])
+
+
+def test_a_round_without_rules_for_folders_passes_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "submissions" / "acme" / "results" / "box" / "x-y-z").mkdir(parents=True)
+    ours = rounds.load("v1.0")
+    without = {name: rule for name, rule in ours.rules.items() if name[0] == "T"}
+    monkeypatch.setattr(rounds, "load", lambda *name: replace(ours, rules=without))
+    assert_refused("nothing passes", check_compliance.main, [str(tmp_path / "submissions")])
+    assert "pass" not in capsys.readouterr().out
+
+
+def test_names_that_are_refused() -> None:
+    refused = [
+        "", " ", "a b", "-x", "Systems", "con", "NUL.1", "a.", "box.json", "result_0", "x" * 65,
+    ]  # fmt: skip
+    assert all(map(explain_name, [*refused, *RESERVED]))
+    assert not any(map(explain_name, ["acme", "2x-amd-epyc", "results-first", "local", "systems2"]))
+
+
+def test_every_command_that_takes_a_name_refuses_a_reserved_one(tmp_path: Path) -> None:
+    root = write_submitter(tmp_path / "submissions", "results")
+    described = tmp_path / "systems.json"
+    described.write_text(json.dumps({**SYSTEM, "system": "Results"}))
+    run = ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path / "out")]
+    for command, arguments in [
+        (pack_submission.main, [str(root)]),
+        (new_submission.main, ["benchmarks", "--benchmark", "galaxy_shape"]),
+        (describe_system.main, ["--submitter", "docs"]),
+        (describe_system.main, ["--output", str(tmp_path / "systems.json")]),
+        (run_benchmark.main, [*run, "--submitter", "systems"]),
+        (run_benchmark.main, [*run, "--system", str(described)]),
+    ]:
+        assert_refused(r"cannot be the name of a .*reserved", command, arguments)
+    assert not (root / "manifest.json").exists()

@@ -31,16 +31,13 @@ def log_of(text: str | bytes, folder: Path) -> powerlog.PowerLog:
     return powerlog.read(path)
 
 
-def test_a_reading_stands_until_the_next_one(tmp_path: Path) -> None:
+def test_readings_stand_until_the_next_and_sensors_add_up(tmp_path: Path) -> None:
     """100 W for the 0.5 s left of it, 200 W for 2 s, 50 W for 1 s: 50 + 400 + 50 J."""
     log = log_of(HEAD + "1000,100\n2000,200\n4000,50\n6000,1000\n", tmp_path)
     assert log.problems == ()
     assert log.energy_joules(1500, 5000) == pytest.approx(500)
     assert log.energy_joules(2000, 4000) == pytest.approx(400)
     assert log.energy_joules(2500, 2600) == pytest.approx(20)
-
-
-def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> None:
     text = HEAD.replace(",a", ",a,b") + "0,100,10\r\n1000,,20\r\n2000,300,\r\n3000,1,1\r\n"
     log = log_of(text, tmp_path)
     assert log.problems == ()
@@ -48,9 +45,7 @@ def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> No
 
 
 @given(st.lists(st.floats(1, 900), min_size=2, max_size=30), st.floats(0, 1), st.floats(0, 1))
-def test_energy_of_a_time_is_the_sum_of_its_parts(
-    watts: list[float], first: float, second: float
-) -> None:
+def test_energy_is_the_sum_of_its_parts(watts: list[float], first: float, second: float) -> None:
     times = [500.0 * number for number in range(len(watts))]
     sensor = powerlog.Sensor("a", times, watts, range(3, 3 + len(watts)))
     start, middle, stop = sorted((0.0, first * times[-1], second * times[-1]))
@@ -66,9 +61,7 @@ def test_energy_of_a_time_is_the_sum_of_its_parts(
     st.integers(0, 25),
     st.integers(0, 25),
 )
-def test_energy_is_that_of_every_millisecond(
-    readings: list[tuple[int, int]], start: int, stop: int
-) -> None:
+def test_milliseconds_add_up(readings: list[tuple[int, int]], start: int, stop: int) -> None:
     """Also of a sensor without readings, and of one whose readings lie before or after the run."""
     held = dict(sorted(dict(readings).items()))
     sensor = powerlog.Sensor("a", [*held], [*held.values()], range(3, 3 + len(held)))
@@ -79,9 +72,8 @@ def test_energy_is_that_of_every_millisecond(
     assert sensor.energy_joules(start, stop) == pytest.approx(milliwatt_seconds / 1000)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_a_problem_names_its_line(tmp_path: Path) -> None:
+    for text, line in [
         (b"", 1),
         (b"\xff\xfe\0", 1),
         (b"# not measured:\nmonotonic_ms,a\n1,1\n", 1),
@@ -93,12 +85,10 @@ def test_energy_is_that_of_every_millisecond(
             (b"1,1\n1,1\n", 4), (b"-1,1\n", 3), (b"1,1e999\n", 3), (b"1,1_0\n", 3),
             (b"1,0x10\n", 3), (b"1," + b"9" * 10_000 + b"\n", 3),
             (b"1," + b"1," * 100_000 + b"\n", 3), (b"\n", 3))),
-    ],
-)  # fmt: skip
-def test_a_problem_names_its_line(text: bytes, line: int, tmp_path: Path) -> None:
-    (problem,) = log_of(text, tmp_path).problems
-    assert problem.line == line
-    assert problem.message
+    ]:  # fmt: skip
+        (problem,) = log_of(text, tmp_path).problems
+        assert problem.line == line
+        assert problem.message
 
 
 @given(st.binary(max_size=200))
@@ -147,9 +137,7 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moved_ms", [1e9, -4_995_000])
-def test_a_power_log_of_another_time_rejects_its_result_alone(
-    tmp_path: Path, moved_ms: float
-) -> None:
+def test_power_of_another_time_rejects_its_result_alone(tmp_path: Path, moved_ms: float) -> None:
     """It once ended every command in a traceback where it begins after run_stop."""
     folder = write_result(tmp_path, MINI)
     for index in range(5):

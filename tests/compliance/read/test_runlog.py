@@ -16,13 +16,12 @@ from msgspec.structs import astuple
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log import reading, records, runlog
 from cepheid.compliance.read.log.reading import Reading
-from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, rounds
 from cepheid.rules.documents import SCHEMAS
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.builder import line_of, run_records, write_log
-from tests.compliance.mutations import mutate, parse
+from tests.compliance.mutations import PATHS, PLACES, judge, mutate, parse
 
 MINI = definition.load("galaxy_shape", "mini")
 LINES = [line_of(record) for record in run_records(MINI)]
@@ -37,7 +36,7 @@ def read(content: bytes, tmp_path: Path) -> RunLog:
     return runlog.read(path)
 
 
-def test_accessors(tmp_path: Path) -> None:
+def test_accessors_of_runs_that_ended_well_or_were_aborted(tmp_path: Path) -> None:
     entries = run_records(MINI, blocks=3)
     run = runlog.read(write_log(tmp_path / "result_7.txt", entries))
     assert len(run.events) == len(entries)
@@ -54,9 +53,6 @@ def test_accessors(tmp_path: Path) -> None:
     assert [set(point.metrics) for point in run.quality_curve] == [
         {"e_rmse", "nll", "coverage_68", "coverage_95"}
     ] * 3
-
-
-def test_an_aborted_run_has_no_samples_to_target(tmp_path: Path) -> None:
     run = runlog.read(write_log(tmp_path / "x.txt", run_records(MINI, converged=False)))
     assert not run.converged
     assert run.status == "aborted"
@@ -76,16 +72,20 @@ def test_glued_records_and_prefixes_are_read_with_their_line(tmp_path: Path) -> 
     assert run.is_complete
 
 
-def test_a_marker_within_a_string_does_not_begin_a_record(tmp_path: Path) -> None:
+def test_long_lines_and_markers_in_strings_are_read_right(tmp_path: Path) -> None:
     record = {**json.loads(LINES[0][9:]), "value": 'said ":::MLLOG {}" twice: :::MLLOG'}
     run = read(line_of(record).encode(), tmp_path)
     assert run.problems == ()
     assert run.value("submission_round") == record["value"]
+    long = b"x" * (3 * records.LINE_BYTES_MAX)
+    run = read(LINES[0].encode() + b"\n" + long + b"\n" + LINES[1].encode() + b"\n", tmp_path)
+    assert [event.line for event in run.events] == [1, 3]
+    assert [problem.line for problem in run.problems] == [2]
+    assert len(read(b":::MLLOG {\n" * 5000, tmp_path).problems) == records.PROBLEMS_MAX + 1
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
+def test_hostile_content_is_only_a_problem(tmp_path: Path) -> None:
+    for content, kind in [
         (b":::MLLOG", "truncated"),
         (b":::MLLOG \n", "json"),
         (b":::MLLOG {\n", "json"),
@@ -106,30 +106,17 @@ def test_a_marker_within_a_string_does_not_begin_a_record(tmp_path: Path) -> Non
         (b"\xff\xfe:\0:\0:\0M\0\n", "text"),
         (b"x" * (records.LINE_BYTES_MAX + 1) + b"\n", "text"),
         (b"\0" * 4096, "text"),
-    ],
-)
-def test_hostile_content_is_a_problem_and_no_exception(
-    content: bytes, kind: str, tmp_path: Path
-) -> None:
-    started = time.perf_counter()
-    run = read(content, tmp_path)
-    assert kind in {problem.kind for problem in run.problems}
-    assert time.perf_counter() - started < 5
-    assert check_log(run, Place("v1.0"), rounds.load("v1.0"))
-
-
-def test_a_long_line_does_not_shift_line_numbers(tmp_path: Path) -> None:
-    long = b"x" * (3 * records.LINE_BYTES_MAX)
-    run = read(LINES[0].encode() + b"\n" + long + b"\n" + LINES[1].encode() + b"\n", tmp_path)
-    assert [event.line for event in run.events] == [1, 3]
-    assert [problem.line for problem in run.problems] == [2]
+    ]:
+        started = time.perf_counter()
+        run = read(content, tmp_path)
+        assert kind in {problem.kind for problem in run.problems}
+        assert time.perf_counter() - started < 5
+        assert check_log(run, Place("v1.0"), rounds.load("v1.0"))
 
 
 @ANY_TIME
 @given(lengths=st.lists(st.integers(-1, 1500), max_size=25), ends=st.booleans())
-def test_line_numbers_are_true_wherever_the_file_is_cut(
-    lengths: list[int], ends: bool, tmp_path: Path
-) -> None:
+def test_line_numbers_are_true_at_any_cut(lengths: list[int], ends: bool, tmp_path: Path) -> None:
     """-1 is a record, another number so many other bytes, read in pieces of 400 bytes."""
     record = LINES[0].encode()
     lines = [record if length < 0 else b"x" * length for length in lengths]
@@ -163,10 +150,6 @@ def test_every_bound_is_kept(
     assert any(says in problem.message for problem in run.problems)
     assert not run.is_complete
     assert len(run.events) <= 10
-
-
-def test_problems_are_bounded(tmp_path: Path) -> None:
-    assert len(read(b":::MLLOG {\n" * 5000, tmp_path).problems) == records.PROBLEMS_MAX + 1
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "pipe", "device"])
@@ -242,14 +225,11 @@ def test_the_fast_and_the_careful_way_agree(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "parse_block", lambda *_, **__: 0)
         careful = parse(content)
-    assert list(map(_show_fields, fast.events)) == list(map(_show_fields, careful.events))
+    # Of texts of all fields, 1, 1.0 and True are different.
+    shown = [[repr(astuple(event)) for event in run.events] for run in (fast, careful)]
+    assert shown[0] == shown[1]
     assert fast.problems == careful.problems
     assert (fast.not_finite, fast.dialects) == (careful.not_finite, careful.dialects)
-
-
-def _show_fields(event: Event) -> str:
-    """Return all fields of an event, so that 1, 1.0 and True are different."""
-    return repr(astuple(event))
 
 
 def _with_metadata(line: str, extra: Mapping[str, object], is_v06: bool) -> bytes:
@@ -287,9 +267,7 @@ fields = st.text(max_size=8) | st.sampled_from(["x" * 200, "x" * 201, "x" * 1000
     value=json_values | fields,
     remove=st.booleans(),
 )
-def test_the_parser_agrees_with_the_schema(
-    name: str, value: object, remove: bool, tmp_path: Path
-) -> None:
+def test_the_parser_follows_schemas(name: str, value: object, remove: bool, tmp_path: Path) -> None:
     """A record has a form problem exactly where event.schema.json refuses it (clock aside: T4)."""
     assume(not (isinstance(value, float) and value.is_integer()))  # 1.0 is JSON Schema's integer
     assume(not (isinstance(value, int) and value >= records.INTEGER_MAX))  # read as floats
@@ -315,3 +293,34 @@ def test_published_logs_are_read_whole() -> None:
         run = runlog.read(path)
         assert len(run.events) == path.read_bytes().count(b":::MLL"), path
         assert {problem.kind for problem in run.problems} <= {"around"}, path
+
+
+CORPUS = [
+    [line_of(record).encode() for record in run_records(MINI, blocks=2, converged=converged)]
+    for converged in (True, False)
+]
+INPUTS = 400
+
+
+def test_changed_logs_bring_nothing_down_and_take_no_long_time() -> None:
+    found = 0
+    for number in range(INPUTS):
+        chance = random.Random(f"test/{number}")
+        content = mutate(chance, CORPUS)
+        path, place = chance.choice(PATHS), PLACES[number % len(PLACES)]
+        found += judge(content, path, place, reported=number % 20 == 0)
+    assert found > INPUTS / 2, "the changes are seen"
+    # Suggestions for each of them once took minutes.
+    line = CORPUS[0][10]
+    key = line.split(b'"key": "')[1].split(b'"')[0]
+    many = [line.replace(key, b"opt_lerning_rate%d" % number) for number in range(3000)]
+    assert judge(b"\n".join(CORPUS[0][:20] + many), PATHS[0], PLACES[0])
+
+
+@given(
+    lines=st.sampled_from([0, 1, 20]),
+    content=st.binary(max_size=400).flatmap(lambda b: st.sampled_from([b, b":::MLLOG " + b])),
+    place=st.sampled_from(PLACES),
+)
+def test_any_bytes_after_a_compliant_beginning(lines: int, content: bytes, place: Place) -> None:
+    judge(b"\n".join([*CORPUS[0][:lines], content]), PATHS[0], place)

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, escape, format_value, limit_findings, sort_findings
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report.formats import FORMATS, format_github_command, format_sarif
 from cepheid.compliance.report.rulebook import explain, read_rules
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
+from tests.compliance.asserting import assert_refused
 
 
 def make_finding(**changes: Any) -> Finding:
@@ -26,19 +27,6 @@ def make_finding(**changes: Any) -> Finding:
         "message": "late", "expected": "8", "got": "9", "hint": "change it",
     }  # fmt: skip
     return Finding(**{**facts, **changes})
-
-
-def test_the_last_line_counts() -> None:
-    assert report.format_verdict([], 1) == "pass: 1 log, 0 errors"
-    note = make_finding(severity="note")
-    assert report.format_verdict([note], 1) == "pass: 1 log, 0 errors, 1 note"
-    both = [make_finding(), make_finding(severity="warning"), make_finding(severity="warning")]
-    assert report.format_verdict(both, 5) == "fail: 5 logs, 1 error, 2 warnings"
-
-
-def test_only_the_first_of_a_rule_points_to_its_text() -> None:
-    text = report.format_text([make_finding(), make_finding()], 1)
-    assert text.count("--explain T8") == 1
 
 
 def test_many_findings_of_one_cause_are_one_and_a_table_counts_them() -> None:
@@ -124,17 +112,10 @@ def test_rules_and_codes_are_explained_with_examples_and_reasons(asked: str) -> 
     assert all(part in explain(asked).replace("`\n  ", "` ") for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ("T99", 'no rule "T99"'),
-        ("T8.lat", r'T8 has no finding "T8.lat"; did you mean "T8.late"'),
-        ("S7.late", "people check this rule"),
-    ],
-)
-def test_an_unknown_rule_or_code_names_those_that_there_are(asked: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        explain(asked)
+def test_an_unknown_rule_or_code_names_those_that_there_are() -> None:
+    assert_refused('no rule "T99"', explain, "T99")
+    assert_refused(r'T8 has no finding "T8.lat"; did you mean "T8.late"', explain, "T8.lat")
+    assert_refused("people check this rule", explain, "S7.late")
 
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))
@@ -159,26 +140,12 @@ def test_sarif_has_every_rule_of_the_round_with_its_text() -> None:
     assert "*To comply:*" in rules["T8"]["help"]["markdown"]
 
 
-def test_sarif_names_file_line_and_level() -> None:
-    of_folder = make_finding(line=None, severity="note", path=Path("a"))
-    results = sarif(make_finding(), of_folder)["results"]
-    places = [result["locations"][0]["physicalLocation"] for result in results]
-    assert places[0]["artifactLocation"] == {"uri": "a/result_0.txt", "uriBaseId": "%SRCROOT%"}
-    assert places[0]["region"] == {"startLine": 7}
-    assert "region" not in places[1]
-    assert [result["level"] for result in results] == ["error", "note"]
-    assert results[0]["message"]["text"] == "late\nexpected 8, got 9\nfix: change it"
-
-
-def test_absolute_paths_in_the_folder_become_relative_and_others_are_urls(tmp_path: Path) -> None:
+def test_sarif_makes_neither_links_nor_urls_of_what_is_inside(tmp_path: Path) -> None:
     inside, outside = make_finding(path=Path.cwd() / "x y.txt"), make_finding(path=tmp_path / "é")
     found = [r["locations"][0]["physicalLocation"] for r in sarif(inside, outside)["results"]]
     assert found[0]["artifactLocation"]["uri"] == "x%20y.txt"
     assert found[1]["artifactLocation"]["uri"].startswith("file:///")
     assert found[1]["artifactLocation"]["uri"].endswith("/%C3%A9")
-
-
-def test_sarif_makes_no_links_and_no_placeholders_of_what_logs_hold() -> None:
     (result,) = sarif(make_finding(message="[click](http://x) {0}"))["results"]
     assert "](" not in result["message"]["text"]
     assert "{{0}}" in result["message"]["text"]
@@ -233,3 +200,38 @@ def test_the_schema_of_the_standard() -> None:
     document = json.loads(format_sarif(findings, 1, rounds.CURRENT))
     formats = jsonschema.FormatChecker()
     jsonschema.Draft4Validator(official, format_checker=formats).validate(document)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"), (None, "null"), (12, "12"), (1_500_817, "1,500,817"),
+        (10**400, str(10**400)[:199] + "…"), (0.1, "0.1"), (float("nan"), "nan"),
+        ("a\x1b[31mb\u202e\n\ud800", '"a\\x1b[31mb\\u202e\\n\\ud800"'),
+        ("x" * 10_000, '"' + "x" * 198 + "…"), ({"a": [1, None]}, '{"a": [1, null]}'),
+    ],
+)  # fmt: skip
+def test_values_are_shown_short_and_harmless(value: object, text: str) -> None:
+    assert format_value(value) == text
+
+
+@given(st.text(st.characters(codec=None)))
+def test_whatever_a_log_says_stays_on_its_line(text: str) -> None:
+    assert escape(text).isprintable()
+    assert format_value(text).isprintable()
+
+
+def test_the_eleventh_of_a_rule_is_counted_and_hides_no_error() -> None:
+    many = [Finding("T2.value", "error", Path("log"), line, "wrong") for line in range(1, 31)]
+    other = Finding("T9.value", "error", Path("log"), 99, "also wrong")
+    kept = limit_findings(sort_findings([other, *many]))
+    assert kept[:10] == many[:10]
+    (counted, last) = kept[10:]
+    assert (counted.line, counted.message) == (11, "and 20 more of T2 in this log")
+    assert counted.code == "T2.more"
+    assert last == other
+    assert limit_findings(sort_findings([other, *many]), goes_on=True) == [*many[:10], other]
+    mild = [Finding("M1.repeated", "warning", Path("log"), line, "twice") for line in range(1, 20)]
+    worse = Finding("M1.repeated", "error", Path("log"), 30, "two values")
+    counted = limit_findings([*mild, worse])[-1]
+    assert (counted.severity, counted.line) == ("error", 30)

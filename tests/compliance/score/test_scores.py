@@ -1,6 +1,8 @@
-"""Scores: the olympic mean against its definition, Yuen's interval against an independent one."""
+"""Scores: the olympic mean against its definition, and numbers for which no rule vouches."""
 
+import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +12,34 @@ from scipy import stats
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
-from cepheid.compliance.read.summary import RunSummary, summarize_run
+from cepheid.compliance.read.summary import ResultSummary, RunSummary, summarize_run
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.kinds import MINUTES, SCORE, TRAINING
 from cepheid.compliance.score.scores import list_crossings, score_generation
-from cepheid.compliance.score.standing import Standing, judge_result
+from cepheid.compliance.score.standing import (
+    VOUCHED_BY,
+    Standing,
+    is_vouched_for,
+    judge_result,
+    withhold,
+)
 from cepheid.compliance.score.trimmed import trimmed_mean
+from cepheid.leaderboard.build import make_site_files
 from cepheid.rules import definition
+from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import compute_generation_scores
-from tests.compliance.builder import line_number, run_records, write_log
+from tests.compliance.asserting import require
+from tests.compliance.builder import (
+    line_number,
+    power_lines,
+    put,
+    run_records,
+    write_log,
+    write_power,
+    write_result,
+)
+from tests.compliance.judging import make_site
 from tests.compliance.score.test_convergence import make_points
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -89,8 +109,7 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert trained is not None
     assert trained - MINI.timing.eval_every_samples < crossing <= trained
     reference = [crossing * share for share in (0.8, 0.9, 1.0, 1.1, 1.25)]
-    found = judge_result(runs, MINI, [], _compare(runs, reference, 32)).score
-    assert found is not None
+    found = require(judge_result(runs, MINI, [], _compare(runs, reference, 32)).score)
     assert found.level is not None
     needed, geometric = stats.gmean(reference), 120 ** (1 / 5)
     assert found.estimates[SCORE].mean == pytest.approx(geometric / trained * needed)
@@ -98,30 +117,19 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert (found.main, found.counted) == (found.estimates[SCORE], frozenset(range(5)))
     assert not found.level.is_charged
     sooner = [crossing / 3 * share for share in (1, 1.01, 1.02, 1.03, 1.04)]
-    late = judge_result(runs, MINI, [], _compare(runs, sooner, 32)).score
-    assert late is not None
+    late = require(judge_result(runs, MINI, [], _compare(runs, sooner, 32)).score)
     assert late.level is not None
     assert late.level.is_charged
     crossed = stats.gmean([run.crossing or 0 for run in runs])
     assert late.estimates[SCORE].mean == pytest.approx(geometric / trained * crossed)
 
 
-@pytest.mark.parametrize(
-    ("reference", "size", "why"),
-    [
-        (None, 32, "there are no reference points"),
-        ([1e4] * 5, 33, "there are no reference points at such a batch size"),
-    ],
-)
-def test_without_reference_points_there_is_only_a_time(
-    reference: list[float] | None, size: int, why: str, tmp_path: Path
-) -> None:
-    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    found = judge_result(runs, MINI, [], _compare(runs, reference, size)).score
-    assert found is not None
-    assert (found.is_score, found.why, list(found.estimates)) == (False, why, [MINUTES])
-    open_division = judge_result(runs, MINI, []).score
-    assert open_division is not None
+def test_without_reference_points_there_is_only_a_time(tmp_path: Path) -> None:
+    runs, why = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0]), "there are no reference points"
+    for points, size, more in ((None, 32, ""), ([1e4] * 5, 33, " at such a batch size")):
+        found = require(judge_result(runs, MINI, [], _compare(runs, points, size)).score)
+        assert (found.is_score, found.why, list(found.estimates)) == (False, why + more, [MINUTES])
+    open_division = require(judge_result(runs, MINI, []).score)
     assert "open division" in open_division.why
 
 
@@ -132,8 +140,7 @@ def test_a_run_that_did_not_converge_counts_with_its_budget(tmp_path: Path) -> N
     assert counts[-1] == MINI.timing.max_samples
     points = make_points({32: [counts[0] * share for share in (0.5, 1, 1.5, 2, 0.7)]})
     found = convergence.compare(counts, 32, points, ten)
-    score = judge_result(runs, ten, [], found).score
-    assert score is not None
+    score = require(judge_result(runs, ten, [], found).score)
     assert score.is_score
     assert None not in score.values
 
@@ -145,8 +152,7 @@ def test_generation_averages_all_runs(tmp_path: Path) -> None:
         RunSummary(tmp_path, number, "success", 60.0, generation=each)
         for number, each in enumerate(made)
     ]
-    found = score_generation(runs)
-    assert found is not None
+    found = require(score_generation(runs))
     # There is no p99 without requests.
     assert set(found.estimates) == {"latency_ms_p50", "images_per_second"}
     interval = [found.main.mean, found.main.low, found.main.high]
@@ -176,26 +182,21 @@ def test_too_few_runs_or_no_benchmark_are_provisional(tmp_path: Path) -> None:
     assert without_benchmark == Standing("provisional", runs=1, required=0)
 
 
-@pytest.mark.parametrize(
-    ("provisional", "code", "says"),
-    [
+def test_a_score_that_proves_nothing_yet_is_provisional(tmp_path: Path) -> None:
+    for provisional, code, says in [
         ("a guess", "T9.CODE", "its targets may still change"),
         (None, "T21.not_measured", "there are no reference convergence points"),
         ("a guess", "T21.not_measured", "may still change and there are no reference"),
         (None, "T21.missing_point", ""),
-    ],
-)
-def test_a_score_that_proves_nothing_yet_is_provisional(
-    provisional: str | None, code: str, says: str, tmp_path: Path
-) -> None:
-    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
-    chosen = replace(MINI, provisional=provisional)
-    found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
-    assert found.score is not None
-    assert found.verdict == ("provisional" if says else "scored")
-    assert says in found.doubt
-    assert found.text == (f"provisional: {found.doubt}" if says else "")
-    assert found.place == (1 if says else 0)
+    ]:
+        runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
+        chosen = replace(MINI, provisional=provisional)
+        found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
+        assert found.score is not None
+        assert found.verdict == ("provisional" if says else "scored")
+        assert says in found.doubt
+        assert found.text == (f"provisional: {found.doubt}" if says else "")
+        assert found.place == (1 if says else 0)
 
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
@@ -206,3 +207,88 @@ def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
     assert found == Standing("rejected", errors=(error,))
     assert (found.score, found.so_far, found.text) == (None, {}, "rejected: 1 error (T9)")
     assert judge_result(runs, MINI, [note]).verdict == "scored"
+
+
+FOLDER = Path("results/box/star_shape-mini-closed")
+RUNS = tuple(
+    RunSummary(
+        FOLDER / f"result_{number}.txt", number, "success", 60.0,
+        samples=100, crossing=90.0, trained=100, joules=5.0,
+        generation={"images_per_second": 2.0}, update_time_ratio=1.5,
+    )
+    for number in range(3)
+)  # fmt: skip
+
+
+def withhold_after(code: str, path: Path, severity: str = "error") -> list[set[str]]:
+    """Return the names of the numbers that each run loses."""
+    found = Finding(code, severity, path, None, "wrong")  # type: ignore[arg-type]
+    left = withhold(ResultSummary(RUNS), [found]).runs
+
+    def list_known(run: RunSummary) -> set[str]:
+        return {name for name in VOUCHED_BY if getattr(run, name) not in (None, {})}
+
+    return [list_known(run) - list_known(now) for run, now in zip(RUNS, left, strict=True)]
+
+
+TIMED = {"seconds", "generation", "update_time_ratio", "joules"}
+LOST: dict[str, tuple[str, str, list[set[str]]]] = {
+    "of a power log, the energy": ("T23.gap", "power_1.csv", [set(), {"joules"}, set()]),
+    "of a folder, that of all its runs": ("T23.missing", "", [{"joules"}] * 3),
+    "of a clock, all that was timed": ("T4.backwards", "result_0.txt", [TIMED, set(), set()]),
+    "of judging, everything": (
+        "S15.not_judged", "result_2.txt", [set(), set(), VOUCHED_BY.keys() - {"pace"}]),
+    "of a hyperparameter, nothing": ("T12.not_allowed", "", [set()] * 3),
+    "of a description, nothing": ("S2.schema", "", [set()] * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", LOST)
+def test_an_error_takes_the_numbers_that_its_rule_vouches_for(error: str) -> None:
+    code, name, lost = LOST[error]
+    assert withhold_after(code, FOLDER / name) == lost
+
+
+def test_a_warning_withholds_no_number() -> None:
+    """So a waiver does not, either: it makes a warning of an error."""
+    assert withhold_after("T10.samples", FOLDER, "warning") == [set()] * 3
+    assert is_vouched_for("samples", [Finding("T10.samples", "warning", FOLDER, 1, "few")])
+    assert not is_vouched_for("samples", [Finding("T10.samples", "error", FOLDER, 1, "few")])
+
+
+def shift_power(lines: list[str], by_ms: float) -> list[str]:
+    rows = [line.partition(",") for line in lines[2:]]
+    return lines[:2] + [f"{float(time) + by_ms},{power}" for time, _, power in rows]
+
+
+BREACHES: dict[str, tuple[Callable[[Path, Definition], object], set[str]]] = {
+    "the power log begins after run_stop": (
+        lambda folder, mini: (folder / "power_1.csv").write_text(
+            "\n".join(shift_power(power_lines(run_records(mini, 1), {"node0": 900.0}), 1e6))),
+        {"energy_joules"}),
+    "an evaluation is late": (
+        lambda folder, mini: write_log(folder / "result_1.txt", [
+            record for record in run_records(mini, 1)
+            if record["metadata"].get("samples_count") not in (50, 100)]),
+        {"samples_to_target"}),
+    "the log is for another place": (
+        lambda folder, mini: write_log(
+            folder / "result_1.txt", put(run_records(mini, 1), "submission_org", value="bolt")),
+        {"minutes", "samples_to_target", "energy_joules"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_the_site_shows_no_number_without_a_rule(breach: str, star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    for index in range(5):
+        write_power(folder, run_records(star_shape, index), index, {"node0": 900.0})
+    write, lost = BREACHES[breach]
+    write(folder, star_shape)
+    files = dict(make_site_files(make_site()))
+    (result,) = json.loads(files["results.json"])["results"]
+    assert result["verdict"] == "rejected"
+    names = ("minutes", "samples_to_target", "energy_joules")
+    missing = [{name for name in names if run[name] is None} for run in result["run_logs"]]
+    assert lost <= missing[1]
+    assert missing[0] == set()

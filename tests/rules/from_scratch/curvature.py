@@ -40,9 +40,7 @@ class Curvature:
     def __init__(self, net: nn.Module, options: Mapping[str, Any]) -> None:
         self.options, self.step, self.seen = options, 0, dict[nn.Module, tuple[Tensor, Tensor]]()
         kinds = (nn.Conv2d, nn.Linear, nn.BatchNorm2d)
-        self.factors = {
-            each: (Factor(), Factor()) for each in net.modules() if isinstance(each, kinds)
-        }
+        self.factors = {m: (Factor(), Factor()) for m in net.modules() if isinstance(m, kinds)}
         for layer in self.factors:
             layer.register_forward_hook(self.watch)
 

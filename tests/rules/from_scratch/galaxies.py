@@ -21,8 +21,6 @@ def rectify(x: Tensor, slope: Tensor) -> Tensor:
 
 
 class Maps(nn.Module):
-    """Batch norm and convolutions of galaxy_shape."""
-
     def __init__(self, pixels: int, filters: Sequence[int], law: str, first: float) -> None:
         super().__init__()
         self.norm = nn.BatchNorm2d(BANDS, eps=1e-3)
@@ -75,7 +73,6 @@ class BayesianShapes(Shapes):
         return [(n, each) for n, each in named if each.dim() in (2, 4) and "spreads" not in n]
 
     def draw(self, noise: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights of a step by their names."""
         drawn = zip(self.list_means(), self.spreads, noise, strict=False)
         return {name: m + F.softplus(s) * draw for (name, m), s, draw in drawn}
 
@@ -104,8 +101,6 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to logits."""
-
     def __init__(self, model: Any) -> None:
         super().__init__()
         filters = model["filters"][::-1]
@@ -169,7 +164,6 @@ class Flow(nn.Module):
         return -(z**2 + math.log(2 * math.pi)).sum(1) / 2 - total
 
     def invert(self, noise: Tensor) -> Tensor:
-        """Return the latents of noise."""
         for place in range(len(self.nets) - 1, -1, -1):
             z = torch.zeros_like(noise)
             for _ in range(noise.shape[1]):

@@ -33,7 +33,6 @@ def begin(tensor: Tensor, deviation: float, mean: float = 0.0, is_even: bool = F
 
 
 def make(*shape: int, deviation: float = 0.0, mean: float = 0.0, is_even: bool = False) -> Any:
-    """Return a parameter that begins so."""
     return begin(nn.Parameter(torch.zeros(shape)), deviation, mean, is_even)
 
 
@@ -52,7 +51,6 @@ def lay(layer: Any, law: str | float, bias: Sequence[Any] = (0.0,)) -> Any:
 
 
 def norm(channels: int, factor: float, kind: Any = nn.BatchNorm2d) -> Any:
-    """Return a norm that begins with a factor."""
     layer = kind(channels)
     begin(layer.weight, 0.0, factor)
     begin(layer.bias, 0.0)
@@ -60,7 +58,6 @@ def norm(channels: int, factor: float, kind: Any = nn.BatchNorm2d) -> Any:
 
 
 def plain(channels: int, outputs: int, kernel: int, stride: int = 1) -> Any:
-    """Return a convolution of a residual network."""
     return lay(nn.Conv2d(channels, outputs, kernel, stride, kernel // 2, bias=False), "outputs")
 
 
@@ -134,7 +131,6 @@ class ResNet50(nn.Module):
 
 
 def smooth(x: Tensor, beta: float) -> Tensor:
-    """Return smooth L1."""
     return torch.where(x.abs() < beta, x**2 / (2 * beta), x.abs() - beta / 2)
 
 

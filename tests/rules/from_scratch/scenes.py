@@ -103,7 +103,6 @@ def measure_areas(boxes: Tensor) -> Tensor:
 
 
 def measure_overlaps(a: Tensor, b: Tensor) -> Tensor:
-    """Return the intersection over union of corners (n, 4) and (m, 4), (n, m)."""
     low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
     shared = measure_areas(torch.cat([low, high], -1))
     return shared / (measure_areas(a)[:, None] + measure_areas(b) - shared)
@@ -163,8 +162,6 @@ def ssd_loss(model: Any, codes: Tensor, logits: Tensor, truth: Tensor, defaults:
 
 
 class MaskRCNN(nn.Module):
-    """The parts of Mask R-CNN with group norms."""
-
     def __init__(self, model: Any) -> None:
         super().__init__()
         width, wide, classes = model["width"], model["pyramid_channels"], model["classes"] + 1

@@ -13,7 +13,6 @@ PADDING, END = 0, 1
 
 
 def shift(target: Tensor) -> Tensor:
-    """Return END and the tokens but the last."""
     return F.pad(target[:, :-1], (1, 0), value=END)
 
 

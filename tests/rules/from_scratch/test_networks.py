@@ -41,10 +41,7 @@ class Case:
 
     make: Callable[[Any, Any], nn.Module]
     measure: Callable[..., Tensor]
-    change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda first, second: (
-        first,
-        second,
-    )
+    change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda a, b: (a, b)
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parameters: str | None = None  # beside the definition's: those with this backbone
 
@@ -195,8 +192,6 @@ CASES = {
 
 
 class Norms:
-    """Norms over the whole batch."""
-
     def __init__(self, name: str) -> None:
         self.of_spans = partial(SpanBatchNorm2d, over=Span())
         self.kind: Any = GroupBatchNorm2d if name.startswith("galaxy") else self.of_spans
@@ -216,7 +211,6 @@ def open_reference(name: str, settings: Any = (), **model: Any) -> tuple[Any, An
 
 
 def pair(ours: nn.Module, theirs: nn.Module) -> list[tuple[Any, Any]]:
-    """Pair the parameters of two networks, by shape and in order."""
     left, pairs = list(theirs.parameters()), []
     for own in ours.parameters():
         place = next(k for k, other in enumerate(left) if other.shape == own.shape)

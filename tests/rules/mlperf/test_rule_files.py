@@ -13,6 +13,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf import rule_files
 from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
 from cepheid.tools import build_leaderboard, check_compliance, summarize_results
+from tests.compliance.asserting import Printed, assert_refused, call_tool, require
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, mllog_lines, resnet_40
 
@@ -43,8 +44,7 @@ def test_every_installed_rule_is_understood(name: str) -> None:
     rule_set = find_rule_sets()[name]
     keys = 0
     for path in sorted(rule_set.folder.glob("*.yaml")):
-        file = rule_set.read(f"{rule_set.folder.name}/{path.name}")
-        assert file is not None
+        file = require(rule_set.read(f"{rule_set.folder.name}/{path.name}"))
         text = path.read_text(encoding="utf-8")
         assert (file.joins != "") == ("aggregated_eval_accuracy" in text and "BEGIN" in text)
         keys += len(file.keys)
@@ -59,9 +59,8 @@ def test_a_log_leads_to_no_other_file(name: str) -> None:
     assert RuleSet(Path("/"), "training", "9.0", "").read(name) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
+def test_the_unknown_is_refused_by_line(checkout: Path) -> None:
+    for text, line, said in [
         ("- KEY:\n    NAME: a\n    REQ: SOMETIMES\n", 3, "the count SOMETIMES"),
         ("- KEY:\n    NAME: a\n    CHECK: \" open('x') \"\n", 3, "a call of open"),
         ("- KEY:\n    NAME: a\n    NEW: 1\n", 2, "the field NEW"),
@@ -72,14 +71,10 @@ def test_a_log_leads_to_no_other_file(name: str) -> None:
         ("- KEY:\n    NAME: [a]\n", 2, "something else than a text"),
         ("KEY: 1\n", 1, "something else than a list"),
         ("- KEY: a\n  END: b\n", 1, "an entry that is not one of"),
-    ],
-)
-def test_what_is_not_known_is_refused_with_file_and_line(
-    checkout: Path, text: str, line: int, said: str
-) -> None:
-    with pytest.raises(UserError) as caught:
-        read(checkout, text)
-    assert f"common.yaml:{line}: not supported: {said}" in str(caught.value)
+    ]:
+        with pytest.raises(UserError) as caught:
+            read(checkout, text)
+        assert f"common.yaml:{line}: not supported: {said}" in str(caught.value)
 
 
 KEY = "- KEY:\n    NAME: a\n    "
@@ -113,7 +108,7 @@ def test_a_hostile_file_is_refused_at_once(checkout: Path, text: str) -> None:
 
 
 def test_a_rule_file_that_fails_before_any_record_refuses_the_log(
-    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkout: Path, tmp_path: Path, capsys: Printed
 ) -> None:
     (checkout / "common.yaml").write_text("- BEGIN:\n    CODE: \" s['a'] = s['b'] \"\n")
     log = tmp_path / "result_0.txt"
@@ -131,14 +126,11 @@ def test_a_coming_round_has_a_table_and_a_site(
     submit(tmp_path, runs)
     monkeypatch.delenv(VARIABLE)
     call = [str(tmp_path / "acme"), "--round", "mlperf-training-9.0"]
-    with pytest.raises(UserError, match="no round"):
-        command.main(call)
+    assert_refused("no round", command.main, call)
     assert command.main([*call, "--rules", str(tmp_path / "logging")]) == 0
 
 
-def test_a_coming_round_is_read_from_a_checkout(
-    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_coming_round_is_of_a_checkout(checkout: Path, tmp_path: Path) -> None:
     (checkout / "common.yaml").write_text(
         "- KEY:\n    NAME: seed\n    REQ: EXACTLY_ONE\n    CHECK: \" v['value'] > 5 \"\n"
     )
@@ -148,19 +140,16 @@ def test_a_coming_round_is_read_from_a_checkout(
         '"value": 3, "metadata": {"file": "a", "lineno": 1}}\n'
     )
     call = [str(log), "--round", "mlperf-training-9.0", "--rules", str(tmp_path / "logging")]
-    assert check_compliance.main(call) == 1
-    said = capsys.readouterr().out
+    said = call_tool(check_compliance.main, call, 1)
     assert "result_0.txt:1: M1.value seed is not as the round requires" in said
     assert "expected above 5 (training_9.0.0/common.yaml), got 3" in said
 
 
-def test_a_folder_without_rules_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rules_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(UserError, match="expected a checkout of"):
-        find_rule_sets()
-
-
-def test_without_the_package_a_round_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_refused("expected a checkout of", find_rule_sets)
     monkeypatch.setattr(rule_files, "_find_rule_sets", lambda checkout: {})
     rounds.load.cache_clear()
     with pytest.raises(UserError, match=r"mlperf-training-5\.1: mlperf_logging is not installed"):

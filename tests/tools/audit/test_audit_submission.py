@@ -20,17 +20,25 @@ from cepheid.tools import audit_submission, new_submission
 from cepheid.tools.audit import comparison, rerun
 from cepheid.tools.audit.choice import choose_run
 from cepheid.tools.audit.comparison import Verdict
-from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
+from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
+from tests.compliance.builder import (
+    SYSTEM,
+    Record,
+    edit,
+    name_task,
+    put,
+    run_records,
+    write_log,
+    write_result,
+)
 from tests.tools.audit.test_containment import needs_bwrap
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
 BLOCKS = 11  # about as many as the reference needs (T21)
-Printed = pytest.CaptureFixture[str]
 
 
 def value_of(arguments: list[str], key: str) -> str:
-    """What ``--set key=`` says."""
     (found,) = (text for text in arguments if text.startswith(f"{key}="))
     return found.partition("=")[2]
 
@@ -62,8 +70,6 @@ def test_pieces_of_a_batch_are_repeated(micro_batch: str, repeated: bool, tmp_pa
 
 
 def change_metrics(nth: int, *, index: int = 0, **metrics: float) -> list[Record]:
-    """A log with other metrics at one evaluation."""
-
     def change(record: Record) -> None:
         record["metadata"]["metrics"].update(metrics)
 
@@ -85,9 +91,8 @@ VALUES = "the values of each evaluation"
 CURVES = "on another machine, curves as a whole"
 
 
-@pytest.mark.parametrize(
-    ("compared", "again", "agrees", "says"),
-    [
+def test_two_runs_are_compared(tmp_path: Path) -> None:
+    for compared, again, agrees, says in [
         (VALUES, run_records(MINI), True, "nll: agrees: all 3 values within 0.0%"),
         (VALUES, change_metrics(1, e_rmse=0.3), False, "e_rmse: DIFFERS: 1 of 3 values differ by"),
         (VALUES, change_metrics(1, coverage_68=0.0), True, "agrees"),
@@ -99,19 +104,15 @@ CURVES = "on another machine, curves as a whole"
         (CURVES, change_metrics(2, e_rmse=0.3), False, "e_rmse: DIFFERS: differs by"),
         (CURVES, run_records(MINI, blocks=9), False, "evaluations: DIFFERS: 3 in the log, 9 in"),
         (CURVES, [], False, "e_rmse: DIFFERS: no common eval"),
-    ],
-)
-def test_two_runs_are_compared(
-    compared: str, again: list[Record], agrees: bool, says: str, tmp_path: Path
-) -> None:
-    logged = write(tmp_path / "result_0.txt", run_records(MINI))
-    other = write(tmp_path / "result_1.txt", again)
-    if compared == VALUES:
-        found = verdict_of(comparison.judge_values(logged, other, MINI, 0.1))
-    else:
-        found = verdict_of(comparison.judge_curves(logged, other, [logged], MINI))
-    assert found[0] == agrees
-    assert says in found[1]
+    ]:
+        logged = write(tmp_path / "result_0.txt", run_records(MINI))
+        other = write(tmp_path / "result_1.txt", again)
+        if compared == VALUES:
+            found = verdict_of(comparison.judge_values(logged, other, MINI, 0.1))
+        else:
+            found = verdict_of(comparison.judge_curves(logged, other, [logged], MINI))
+        assert found[0] == agrees
+        assert says in found[1]
 
 
 def test_converged_runs_that_scatter_widen_the_tolerance_up_to_a_limit(tmp_path: Path) -> None:
@@ -157,46 +158,32 @@ def test_the_run_is_drawn_among_those_that_converged(tmp_path: Path) -> None:
 
 def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI)
-    with pytest.raises(UserError, match="no run with number 9"):
-        audit_submission.main([str(folder), "--run", "9"])
-    with pytest.raises(UserError, match="expected a share"):
-        audit_submission.main([str(folder), "--tolerance", "10"])
+    assert_refused("no run with number 9", audit_submission.main, [str(folder), "--run", "9"])
+    assert_refused("expected a share", audit_submission.main, [str(folder), "--tolerance", "10"])
     records = put(run_records(MINI), "definition_digest", value="0")
     log = write_log(folder / "result_0.txt", records)
-    with pytest.raises(UserError, match="another version"):
-        audit_submission.main([str(log)])
+    assert_refused("another version", audit_submission.main, [str(log)])
     write_result(tmp_path / "acme", MINI, system={**SYSTEM, "system": "other"})
-    with pytest.raises(UserError, match="contains several results"):
-        audit_submission.main([str(tmp_path / "acme")])
+    assert_refused("contains several results", audit_submission.main, [str(tmp_path / "acme")])
 
 
-def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path, capsys: Printed) -> None:
+def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
     records = put(run_records(MINI, 4, blocks=BLOCKS), "train_samples", value=7)
     write_log(folder / "result_4.txt", records)
-    assert audit_submission.main([str(folder / "result_1.txt")]) == 1
-    printed = capsys.readouterr().out
-    assert "result_4.txt" in printed
-    assert "not repeated: the checker rejects this result, 1 errors" in printed
-
-
-def add_task_digest(records: list[Record], digest: str) -> list[Record]:
-    at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
-    return [*records[: at + 1], records[at] | {"key": "task_digest", "value": digest},
-            *records[at + 1 :]]  # fmt: skip
+    printed = call_tool(audit_submission.main, [str(folder / "result_1.txt")], 1)
+    assert_says(printed, "result_4.txt", "not repeated: the checker rejects this result, 1 errors")
 
 
 def write_logs(folder: Path, change: Callable[[list[Record]], list[Record]]) -> None:
-    """Write the logs of all five runs of a result again, changed."""
     for index in range(5):
         write_log(folder / f"result_{index}.txt", change(run_records(MINI, index, blocks=BLOCKS)))
 
 
 def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
-    write_logs(folder, partial(add_task_digest, digest="0" * 64))
-    with pytest.raises(UserError, match="not the code that wrote"):
-        audit_submission.main([str(folder)])
+    write_logs(folder, partial(name_task, digest="0" * 64))
+    assert_refused("not the code that wrote", audit_submission.main, [str(folder)])
 
 
 @pytest.mark.parametrize("framework", ["tensorflow 2.21.0", "torch 2.13.0"])
@@ -250,15 +237,12 @@ def write_foreign(root: Path, program: str = PROGRAM) -> Path:
     (code / "train.py").write_text(TRAIN)
     for index in range(5):
         write_log(code / f"recorded_{index}.txt", run_records(MINI, index, blocks=BLOCKS))
-    digest = digest_own_code(code)
-    write_logs(folder, partial(add_task_digest, digest=digest))
+    write_logs(folder, partial(name_task, digest=digest_own_code(code)))
     return folder
 
 
 @needs_bwrap
-def test_foreign_code_runs_only_if_asked_and_then_alone(
-    tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_code_runs_if_asked(tmp_path: Path, monkeypatch: Patch) -> None:
     folder = write_foreign(tmp_path / "acme")
     (tmp_path / "data").mkdir()
     monkeypatch.setattr(rerun, "_prepare", lambda choice, data: data)
@@ -269,8 +253,7 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
     out, report = tmp_path / "out", tmp_path / "audit.json"
     out.mkdir()
     line = [str(folder), *data, "--run-submitted-code", "--output", str(out), "--json", str(report)]
-    assert audit_submission.main([*line, "--seed", "3"]) == 0
-    printed = capsys.readouterr().out
+    printed = call_tool(audit_submission.main, [*line, "--seed", "3"])
     assert f"run {RUN_3}: drawn with --seed 3, among 5 that converged" in printed
     assert (out / "made").read_text() == f"making {RUN_3}\n"
     assert "it could print a" in printed
@@ -281,8 +264,7 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
     # A log that differs, repeated elsewhere:
     other = write_log(tmp_path / "other.txt", run_records(MINI, blocks=14))
     line = [str(folder / "result_0.txt"), *data, "--against", str(other)]
-    assert audit_submission.main(line) == 1
-    assert "differs: evaluations: 11 in the log, 14 in" in capsys.readouterr().out
+    assert "differs: evaluations: 11 in the log, 14 in" in call_tool(audit_submission.main, line, 1)
 
 
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
@@ -293,8 +275,7 @@ def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
         (reference, "opt_base_learning_rate=1", "only how the arithmetic is done"),
         (foreign, "precision=fp32", "takes no settings; leave --set out"),
     ):
-        with pytest.raises(UserError, match=why):
-            rerun.Settings(tmp_path, tmp_path, (override,)).check(MINI, origin)
+        assert_refused(why, rerun.Settings(tmp_path, tmp_path, (override,)).check, MINI, origin)
 
 
 def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
@@ -316,7 +297,7 @@ def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overrides", [(), ("precision=fp32",)])
 def test_the_table_says_why_times_are_not_judged(
-    overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+    overrides: tuple[str, ...], tmp_path: Path, monkeypatch: Patch, capsys: Printed
 ) -> None:
     """On a machine whose description is that of the log."""
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda _: BLOCKS)
@@ -330,9 +311,7 @@ def test_the_table_says_why_times_are_not_judged(
 
 @needs_bwrap
 @pytest.mark.promise
-def test_a_submissions_own_code_is_run_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submitted_code_is_run_again(tmp_path: Path, capfd: Printed, monkeypatch: Patch) -> None:
     where = ["--submissions", str(tmp_path / "submissions"), "--scale", "mini"]
     new_submission.main(["acme", "--benchmark", "galaxy_shape", *where])
     root = tmp_path / "submissions" / "acme"

@@ -18,6 +18,7 @@ import pytest
 
 from cepheid.rules.errors import UserError
 from cepheid.tools.audit.containment import View, contain, make_environment, run_to_an_end, sweep
+from tests.compliance.asserting import Printed, assert_refused
 
 needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
@@ -104,7 +105,6 @@ class Host:
         return [sys.executable, "-c", TRY, json.dumps(tried)]
 
     def run(self, command: list[str], seconds: float = 60) -> int:
-        """Run a command as an audit does."""
         environment = make_environment(self.view.output, is_contained=True)
         return run_to_an_end([*contain(self.view).prefix, *command], environment, seconds)
 
@@ -157,7 +157,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @needs_bwrap
-def test_no_attempt_leaves_the_container(host: Host, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_attempt_leaves_the_container(host: Host, capfd: Printed) -> None:
     """All are tried in one container, then without one, where they must work."""
     assert host.run(host.write(*ATTEMPTS)) == 1
     said = json.loads(capfd.readouterr().out.splitlines()[-1])
@@ -233,9 +233,7 @@ def assert_no_process(marker: str) -> None:
 
 
 @needs_bwrap
-def test_what_the_code_prints_cannot_command_the_terminal(
-    host: Host, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_code_prints_cannot_command_the_terminal(host: Host, capfd: Printed) -> None:
     host.run([sys.executable, "-c", "print('\x1b]0;title\x07'); print('x' * 10_000, end='')"])
     printed = capfd.readouterr().out
     assert "\x1b" not in printed
@@ -260,9 +258,7 @@ def test_links_and_privileges_are_swept_out_of_the_output(tmp_path: Path) -> Non
 def test_without_bubblewrap_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = View((), tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=r"no program bwrap here; install .* --without-containment"):
-        contain(view)
+    assert_refused(r"no program bwrap here; install .* --without-containment", contain, view)
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'No permissions' >&2; exit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
-    with pytest.raises(UserError, match=r"bwrap does not work here \(No permissions\)"):
-        contain(view)
+    assert_refused(r"bwrap does not work here \(No permissions\)", contain, view)

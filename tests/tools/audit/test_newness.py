@@ -17,14 +17,9 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission
 from cepheid.tools.audit import rerun
 from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
+from tests.compliance.asserting import Printed, assert_refused, call_tool
 from tests.compliance.builder import write_result
-from tests.tools.audit.test_audit_submission import (
-    BLOCKS,
-    MINI,
-    PROGRAM,
-    Printed,
-    write_foreign,
-)
+from tests.tools.audit.test_audit_submission import BLOCKS, MINI, PROGRAM, write_foreign
 from tests.tools.audit.test_containment import needs_bwrap
 
 COPY = 'cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"'
@@ -58,12 +53,7 @@ SHIFT = """python3 -c 'if True:
     ],
 )
 def test_a_repetition_is_proven_to_be_new(
-    instead: str,
-    code: int,
-    says: str,
-    tmp_path: Path,
-    capsys: Printed,
-    monkeypatch: pytest.MonkeyPatch,
+    instead: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_foreign(tmp_path / "acme", PROGRAM.replace(WRITE, instead))
     (tmp_path / "data").mkdir()
@@ -71,33 +61,25 @@ def test_a_repetition_is_proven_to_be_new(
     monkeypatch.setattr(rerun, "SECONDS_MIN", 2.0 if instead == "sleep 600" else 60.0)
     line = [str(folder), "--data", str(tmp_path / "data"), rerun.FLAG, "--times", "0.01"]
     if code == 1:
-        assert audit_submission.main(line) == 1
-        assert says in capsys.readouterr().out
+        assert says in call_tool(audit_submission.main, line, 1)
     else:
-        with pytest.raises(UserError, match=says):
-            audit_submission.main(line)
+        assert_refused(says, audit_submission.main, line)
 
 
-def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_old_outputs_and_the_same_log_are_refused(tmp_path: Path, capsys: Printed) -> None:
     folder = write_foreign(tmp_path / "acme")
     with pytest.raises(UserError, match="not empty, so what is made could not be told apart"):
         audit_submission.main([str(folder), rerun.FLAG, "--output", str(tmp_path)])
-
-
-def test_the_same_log_is_no_repetition(tmp_path: Path, capsys: Printed) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
     log = str(folder / "result_0.txt")
     assert audit_submission.main([log, "--against", log]) == 1
     assert "differs: own durations: the durations are those of the log" in capsys.readouterr().out
 
 
-SUBMISSIONS = ROOT / "submissions"
-
-
 def test_no_two_recorded_runs_are_alike_but_a_run_is_like_itself() -> None:
     """However steadily a machine works: also where only a factor or a little noise lies between."""
     of_benchmark = defaultdict(list)
-    for path in sorted(SUBMISSIONS.glob("*/results/*/*/result_*.txt")):
+    for path in sorted((ROOT / "submissions").glob("*/results/*/*/result_*.txt")):
         of_benchmark[path.parent.name].append(list_durations_ms(read(path)))
     pairs = [pair for runs in of_benchmark.values() for pair in itertools.combinations(runs, 2)]
     assert len(pairs) > 500

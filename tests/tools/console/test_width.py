@@ -20,7 +20,6 @@ from tests.processes import Line, run_lines
 ROOT = Path(__file__).resolve().parents[3]
 OURS = ROOT / "submissions/cepheid/results/2x-amd-epyc-zen4"
 NAMES = definition.names()
-RULES = read_rules()
 HELP = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
 SHAPE = "galaxy_shape --scale mini"
 LINES = [
@@ -54,7 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def find_long(text: str) -> list[str]:
-    """Return the lines that are too long and could have been broken."""
     return [
         line
         for line in text.splitlines()
@@ -81,7 +79,7 @@ def test_every_command_explains_itself_without_torch(command: str, folder: Path)
     assert not ended.has_torch, f"cepheid {command} --help imports torch, or one before it does"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", read_rules())
 def test_rules_and_codes_fit(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from cepheid.compliance.report.rulebook import explain
 
@@ -98,25 +96,3 @@ def test_tables_of_studies_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, text.splitlines())) <= COLUMNS
     assert {f"aten::mm {number}:" for number in range(9)} <= {*re.findall(r"aten::mm \d:", text)}
     assert wrap("word " * 40).count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [
-        (
-            "  cepheid check results     a folder",
-            ["  cepheid check \\", "      results", "      a folder"],
-        ),
-        ("  cepheid check a b c d e f g", ["  cepheid check a \\", "      b c d e f g"]),
-        ("pip install -e '.[a, b, c]'", ["pip install -e \\", "    '.[a, b, c]'"]),
-        (
-            "  make run RUNS=5       all that are missing",
-            ["  make run RUNS=5", "      all that are", "      missing"],
-        ),
-        ("make them, and show what it costs", ["make them, and show", "  what it costs"]),
-    ],
-)
-def test_a_command_goes_on_behind_a_backslash_and_is_explained_below(
-    line: str, lines: list[str]
-) -> None:
-    assert wrap(line, 20).split("\n") == lines

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from cepheid.tools import cli
 from cepheid.tools.round import publication
 from tests.checkout import ROOMS, copy_folders
 from tests.compliance import small
+from tests.compliance.asserting import Patch, Printed, assert_refused
 from tests.compliance.builder import SYSTEM, derive_seed_of, write_result
 from tests.compliance.judging import make_site
 
@@ -31,14 +31,8 @@ GUIDE = ROOT / "docs" / "organisers.md"
 LEFT_BEHIND = 1  # the exit code of carry where a result must be run again
 
 
-def list_blocks() -> Iterator[tuple[str, str]]:
-    """Yield kind and text of every fenced block of the page."""
-    text = GUIDE.read_text(encoding="utf-8")
-    yield from re.findall(r"^```(sh|yaml)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A checkout with three packed submissions and a key, and made-up benchmarks."""
     root = tmp_path / "cepheid"
     copy_folders(root, ("cepheid", *ROOMS))
@@ -82,15 +76,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(line: str, root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-c", line], cwd=root, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(["bash", "-c", line], cwd=root, capture_output=True, text=True)
 
 
 @pytest.mark.promise
 def test_the_guide_of_the_organisers_leads_through_a_round(checkout: Path, tmp_path: Path) -> None:
     said: dict[str, str] = {}
-    for kind, text in list_blocks():
+    blocks = re.findall(r"^```(sh|yaml)\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
+    for kind, text in blocks:
         if kind == "yaml":
             place, content = text.removeprefix("# ").split("\n", 1)
             with (checkout / place).open("a") as file:
@@ -147,25 +140,20 @@ def hides(folder: Path, names: tuple[str, ...]) -> list[str]:
     ]
 
 
-# A round without a day ----------------------------------------------------------------------------
-
-
 SENTENCE = "v1.0 has no date yet: until the organisers announce the day D (S10)"
 ROUND = rounds.load("v1.0")
 UNDECIDED = replace(ROUND, due=None)
 
 
 @pytest.fixture
-def submissions(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> Path:
+def submissions(star_shape: Definition, monkeypatch: Patch) -> Path:
     """A submission to a round that has no date."""
     monkeypatch.setattr(rounds, "load", lambda name="v1.0", as_published=False: UNDECIDED)
     write_result(Path("submissions", "acme"), star_shape)
     return Path("submissions")
 
 
-def test_every_command_says_that_there_is_no_date(
-    submissions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_that_there_is_no_date(submissions: Path, capsys: Printed) -> None:
     for words in (
         ("receive", "submissions/acme", "--on", "2026-06-28"),
         ("status", "submissions"),
@@ -192,16 +180,13 @@ def test_with_a_date_or_in_a_round_of_mlperf_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("key", ["due", "published"])
 @pytest.mark.parametrize("day", ['"2026-06-30"', "soon", "2026-13-01", "2026-06-30 12:00:00", "7"])
-def test_what_is_no_day_is_refused_with_its_place(
-    key: str, day: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_day_is_refused(key: str, day: str, tmp_path: Path, monkeypatch: Patch) -> None:
     text = (rounds.FOLDER / "v1.0.yaml").read_text(encoding="utf-8")
     (tmp_path / "v7.0.yaml").write_text(
         text.replace("name: v1.0", "name: v7.0") + f"{key}: {day}\n", encoding="utf-8"
     )
     monkeypatch.setattr(rounds, "FOLDER", tmp_path)
-    with pytest.raises(UserError, match=r"v7\.0\.yaml: .*fix: "):
-        rounds.load("v7.0")
+    assert_refused(r"v7\.0\.yaml: .*fix: ", rounds.load, "v7.0")
 
 
 def test_a_publication_that_is_refused_keeps_the_digests_of_the_last_one(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def explain_no_sandbox() -> str:
     """Return why there are no file systems of a command's own here; empty where there are."""
     if not shutil.which("bwrap"):
         return "bubblewrap is not installed"
-    done = subprocess.run([*SANDBOX.split()[1:], "true"], capture_output=True, check=False)
+    done = subprocess.run([*SANDBOX.split()[1:], "true"], capture_output=True)
     return done.stderr.decode()
 
 
@@ -84,11 +84,9 @@ class Command:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it needs beside this process' environment."""
         return {"CEPHEID_BENCHMARKS": str(self.benchmarks)} if self.benchmarks else {}
 
     def list_arguments(self, at: Path) -> list[str]:
-        """Return its arguments in a folder."""
         return self.arguments.format(at=at).split()
 
 
@@ -110,7 +108,7 @@ def run_under(fault: str, command: Command, at: Path) -> Ended:
     python = [sys.executable, "-m", command.module.partition(":")[0]]
     done = subprocess.run(
         ["bash", "-c", script, "bash", *python, *command.list_arguments(at)],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
+        capture_output=True, text=True, cwd=ROOT, timeout=120,
         env=os.environ | command.environment,
     )  # fmt: skip
     if (aside / "after.tar").exists():

@@ -36,12 +36,6 @@ def fill_with_zeros(labels: np.ndarray) -> None:
     labels.view(np.uint8).fill(0)
 
 
-def damage(folder: Path, name: str, change: Change) -> None:
-    array = np.load(folder / f"{name}.npy", mmap_mode="r+")
-    change(array)
-    array.flush()
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepare the dataset by a run, for this module alone: others may be preparing theirs."""
@@ -62,7 +56,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(whole: Path, tmp_path: Path) -> Path:
-    """Copy the dataset, to be damaged."""
     shutil.copytree(whole, tmp_path / "data" / whole.name)
     return tmp_path / "data"
 
@@ -81,13 +74,13 @@ def find_value(log: Path, key: str) -> Any:
         pytest.param("labels", fill_with_zeros, id="all labels", marks=pytest.mark.promise),
     ],
 )
-def test_a_run_on_damaged_data_does_not_count(
-    name: str, change: Change, copied: Path, tmp_path: Path
-) -> None:
+def test_damaged_data_do_not_count(name: str, change: Change, copied: Path, tmp_path: Path) -> None:
     (folder,) = copied.iterdir()
     arrays = store.read_manifest(folder).arrays
     assert name in arrays, list(arrays)
-    damage(folder, name, change)
+    array = np.load(folder / f"{name}.npy", mmap_mode="r+")
+    change(array)
+    array.flush()
     output = tmp_path / "out"
     where = ["--data", copied, "--output", output]
     ended = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)

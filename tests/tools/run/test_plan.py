@@ -18,6 +18,7 @@ from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from cepheid.tools.run.plan import _find_places
 from tests import tiny
+from tests.compliance.asserting import Patch, assert_says
 from tests.processes import cepheid
 from tests.tools import scripted
 from tests.tools.test_mishaps import logs, run
@@ -69,7 +70,7 @@ def test_a_description_of_other_devices_is_refused(tmp_path: Path) -> None:
     assert said in run_here.stderr
 
 
-def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: Patch) -> None:
     """Also after a run that missed its targets, which the exit code remembers."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
     (ended,) = run(tmp_path / "out", "--runs", "2", mishap="evaluate 0 nan")
@@ -83,13 +84,10 @@ def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert more.stdout.count(scripted.BEGUN) == 1
     monkeypatch.undo()
     planned = plan_of("galaxy_shape", tmp_path / "out", code=1)
-    assert "refused: " in planned  # the runs are those of another definition (T18)
-    assert "3 of 5 are present; missing: 3, 4" in planned
-    assert "as the runs so far" in planned
+    assert_says(planned, "refused: ", "3 of 5 are present; missing: 3, 4", "as the runs so far")
 
 
 def plan_of(benchmark: str, output: Path, code: int = 0) -> str:
-    """By the real definition."""
     planned = cepheid("run", benchmark, "--scale", "mini", "--dry-run", "--output", output)
     assert planned.returncode == code, planned.stderr
     return planned.stdout
@@ -101,9 +99,7 @@ def test_the_plan_of_a_benchmark_that_generates(tmp_path: Path) -> None:
     assert "weights" not in planned
 
 
-def test_weights_that_are_missing_or_others_are_told_before_anything_is_prepared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_weights_are_told_before_any_preparation(tmp_path: Path, monkeypatch: Patch) -> None:
     other = tiny.folder_of("galaxy_generation", model={"weights_digest": "0" * 64})
     tiny.use(other, monkeypatch)
     line = ["galaxy_generation", "--scale", "mini", "--data", tmp_path / "data"]
@@ -118,7 +114,7 @@ def test_weights_that_are_missing_or_others_are_told_before_anything_is_prepared
 
 
 def test_a_plan_names_a_catalogue_that_is_missing_and_how_to_prepare_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("CEPHEID_COSMOS", str(tmp_path / "none.fits"))
     line = ["galaxy_shape", "--scale", "mini", "--dry-run", "--set", "catalogue=cosmos"]
@@ -148,9 +144,7 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plan_foresees_what_the_run_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_foresees_what_the_run_refuses(tmp_path: Path, monkeypatch: Patch) -> None:
     """Another value, and other code, than the runs that are there (T18)."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
     (ended,) = run(tmp_path / "out", "--runs", "1")
@@ -212,9 +206,7 @@ def test_a_plan_asks_for_the_share_of_a_disk_that_a_limited_run_needs(tmp_path: 
     assert "if the disk reads" not in planned.stdout
 
 
-def test_a_plan_refuses_a_disk_that_is_too_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_refuses_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: Patch) -> None:
     config = configure(definition.load("galaxy_shape", "mini"), data_root=tmp_path / "data")
     assert not [*_find_places(config, tmp_path, 5)]
     full = shutil._ntuple_diskusage(10**12, 10**12 - 10**6, 10**6)

@@ -91,7 +91,6 @@ def pose_as(runs: Runs, asked: Definition, system: System) -> Runs:
 
 
 def change_metrics(record: Record, change: Callable[[Any], Any]) -> None:
-    """Let an evaluation have other metrics; nothing happens to another record."""
     if metrics := record["metadata"].get("metrics"):
         changed = {name: change(value) for name, value in metrics.items()}
         record["metadata"]["metrics"] = changed
@@ -122,7 +121,6 @@ def vary(runs: Runs, values: float = 0.0, ms: float = 0.0, factor: float = 1.0) 
 
 
 def other_curve(runs: Runs) -> Runs:
-    """Quality and losses of its own, under the times of another run."""
     for record in chain(*runs):
         change_metrics(record, lambda value: 1.003 * value)
         if "train_loss" in record["metadata"]:
@@ -204,9 +202,7 @@ def write_powers(folder: Path, runs: Runs) -> None:
 
 @pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
 @pytest.mark.parametrize("change", [(1.0, 0.0, 0), (0.9, 40.0, 0), (1.000001, -3.7, 31)])
-def test_power_logs_of_another_result(
-    change: tuple[float, float, int], system: System, tmp_path: Path
-) -> None:
+def test_power_is_copied(change: tuple[float, float, int], system: System, tmp_path: Path) -> None:
     factor, offset, later = change
     runs, others = make_runs(MINI), make_runs(MINI, system)
     write_powers(write(tmp_path, MINI, BOX, runs), runs)
@@ -258,8 +254,6 @@ def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path
 
 
 def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
-    """Accuracies over few samples and losses with three digits tell no runs apart."""
-
     def coarse(runs: Runs) -> Runs:
         for records in runs:
             for record in records:
@@ -282,10 +276,18 @@ def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
     assert found <= {"T19.copied_quality", "T19.near"}  # within a result, and a warning
 
 
-def test_a_folder_that_is_given_twice_is_not_a_copy(tmp_path: Path) -> None:
+def test_a_folder_given_twice_is_no_copy_but_one_of_a_former_round_is(tmp_path: Path) -> None:
     write(tmp_path, MINI, BOX, make_runs(MINI))
     twice = judge([package.read(tmp_path), package.read(tmp_path / "acme")], ROUND).findings
     assert [finding for finding in twice if finding.rule == "T19"] == []
+    # The submissions of the old round lie in a folder of their own, given beside the new one.
+    old, new, runs = tmp_path / "old/submissions", tmp_path / "submissions", make_runs(MINI)
+    write(old, MINI, BOX, runs)
+    copied = vary(json.loads(json.dumps(runs)), 1e-6, ms=3)
+    write(new, MINI, RIVAL, pose_as(copied, MINI, RIVAL))
+    found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
+    assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
+    assert len(found) == 2 * len(runs)
 
 
 OURS, THEIRS = Path("acme/results/box"), Path("rival/results/box")
@@ -300,9 +302,10 @@ def write_disputed(tmp_path: Path) -> Path:
     return root
 
 
-def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
-    """The verdict about each submitter's result."""
-    judgement = judge([package.read(root)], ROUND, stood=stood)
+def judge_runs(root: Path, *stood: str) -> dict[str, str]:
+    """Judge submissions of which those of some folders stood on the base branch."""
+    packages = [package.read(root)]
+    judgement = judge(packages, ROUND, stood=lambda path: path.relative_to(root).parts[0] in stood)
     verdicts: dict[str, str] = {}
     for submitter in judgement.submitters:
         (result,) = submitter.results
@@ -313,48 +316,39 @@ def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -
     return verdicts
 
 
-@pytest.mark.parametrize(
-    ("stood", "acme", "rival"),
-    [
+def test_what_stood_on_the_base_branch_is_innocent(tmp_path: Path) -> None:
+    root = write_disputed(tmp_path)
+    for stood, acme, rival in (
         ((), "disputed", "disputed"),
         (("acme", "rival"), "disputed", "disputed"),
         (("acme",), "scored", "rejected"),
         (("rival",), "rejected", "scored"),
+    ):
+        found = judge_runs(root, *stood)
+        assert found == {"acme": acme, "rival": rival}, stood
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "verdict", "acme", "rival"),
+    [
+        ("acme", "rival", "other is the copy", "scored", "rejected"),
+        ("rival", "acme", "other is the copy", "rejected", "scored"),
+        (OURS, THEIRS, "both stand", "scored", "scored"),
+        (THEIRS, OURS, "both stand", "scored", "scored"),
+        (OURS, "rivals", "both stand", "disputed", "disputed"),
     ],
 )
-def test_what_stood_on_the_base_branch_is_innocent(
-    stood: tuple[str, ...], acme: str, rival: str, tmp_path: Path
-) -> None:
-    root = write_disputed(tmp_path)
-    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] in stood)
-    assert found == {"acme": acme, "rival": rival}
-
-
-DECIDED = [
-    ("acme", "rival", "other is the copy", "scored", "rejected"),
-    ("rival", "acme", "other is the copy", "rejected", "scored"),
-    (OURS, THEIRS, "both stand", "scored", "scored"),
-    (THEIRS, OURS, "both stand", "scored", "scored"),
-    (OURS, "rivals", "both stand", "disputed", "disputed"),
-]
-
-
-@pytest.mark.parametrize("decided", DECIDED)
-@pytest.mark.parametrize("stood", ["", "acme", "rival"])
 def test_organisers_decide_a_dispute(
-    decided: tuple[object, object, str, str, str], stood: str, tmp_path: Path
+    path: object, other: object, verdict: str, acme: str, rival: str, tmp_path: Path
 ) -> None:
-    path, other, verdict, acme, rival = decided
     root = write_disputed(tmp_path)
-    if acme == "disputed" and stood:
-        pytest.skip("one of them is innocent")
     entry = {
         "path": str(path), "other": str(other), "verdict": verdict,
         "reason": "it was on a public server before", "who": "Jane Doe", "on": "2026-12-01",
     }  # fmt: skip
     (root / "decisions.yaml").write_text(json.dumps({"disputes": [entry]}))
-    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == stood)
-    assert found == {"acme": acme, "rival": rival}
+    for stood in [""] if acme == "disputed" else ["", "acme", "rival"]:  # else one is innocent
+        assert judge_runs(root, stood) == {"acme": acme, "rival": rival}, stood
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -363,17 +357,6 @@ def test_a_folder_that_is_copied_as_it_is(copies: int, tmp_path: Path) -> None:
     write(root, MINI, BOX, make_runs(MINI))
     for number in range(copies):
         shutil.copytree(root / "acme", root / f"aaa{number}")
-    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == "acme")
+    found = judge_runs(root, "acme")
     assert found == {"acme": "scored", **{f"aaa{number}": "rejected" for number in range(copies)}}
     assert judge_runs(root)["acme"] == "disputed"
-
-
-def test_a_copy_of_a_result_of_a_former_round(tmp_path: Path) -> None:
-    """The submissions of the old round lie in a folder of their own, given beside the new one."""
-    old, new, runs = tmp_path / "old/submissions", tmp_path / "submissions", make_runs(MINI)
-    write(old, MINI, BOX, runs)
-    copied = vary(json.loads(json.dumps(runs)), 1e-6, ms=3)
-    write(new, MINI, RIVAL, pose_as(copied, MINI, RIVAL))
-    found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
-    assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
-    assert len(found) == 2 * len(runs)

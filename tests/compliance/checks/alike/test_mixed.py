@@ -19,6 +19,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.events import is_number
 from cepheid.rules.host import ROOT
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
+from tests.compliance.asserting import Patch, require
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.checks.alike.test_near import SCALES, change, load, read_courses, simulate
 
@@ -97,8 +98,7 @@ def test_recorded_runs_are_no_mixtures(name: str, scale: str) -> None:
     recorded, seeds = read_recorded(name, scale), read_courses(name, scale)
     few = [random.Random(number).sample(seeds, near.SEEDS_MIN) for number in range(28)]
     for half in [seeds, *few]:
-        known = near.make_scale(half)
-        assert known is not None
+        known = require(near.make_scale(half))
         steps = measure(recorded, known)
         assert list(mixed.find_mixtures(steps, known)) == []
         assert list(near.find_close(steps, range(len(steps)), known)) == []
@@ -128,7 +128,7 @@ def test_published_runs_are_no_mixtures() -> None:
         assert list(near.find_close(steps, [folders.index(path) for path in folders], scale)) == []
 
 
-def test_few_runs_or_directions_tell_nothing() -> None:
+def test_few_runs_tell_nothing_and_limits_follow_from_evidence() -> None:
     scale = load("galaxy_shape", "mini")
     steps = measure(simulate("galaxy_shape", "mini", 4, random.Random(1)), scale)
     middle = tuple((a + b) / 2 for a, b in zip(steps[0], steps[1], strict=True))
@@ -137,9 +137,6 @@ def test_few_runs_or_directions_tell_nothing() -> None:
     line = Scale(scale.spreads, scale.volumes[:1])
     assert list(mixed.find_mixtures([steps[0], steps[1], middle], line)) == []
     assert list(mixed.find_mixtures([steps[0]] * 4, scale)) == []  # copies, and no mixtures
-
-
-def test_limits_follow_from_evidence_and_from_what_is_compared() -> None:
     scale = load("galaxy_shape", "mini")
     wider = Scale(scale.spreads, tuple(volume + 2 for volume in scale.volumes))
     assert mixed.find_radius(scale, 10**4, 20) < mixed.find_radius(wider, 10**4, 20)
@@ -190,9 +187,7 @@ def test_mixtures_of_many_results_are_found_in_bounded_time(results: int, number
     assert all(abs(shares[run] - 0.5) > 0.3 for run, *_ in missed)
 
 
-def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(monkeypatch: Patch) -> None:
     scale = load("galaxy_shape", "mini")
     runs = simulate("galaxy_shape", "mini", 180, random.Random(5))
     runs[9] = mix(runs[100], runs[20], 0.5)

@@ -11,6 +11,7 @@ import pytest
 from cepheid.compliance.checks.alike import near
 from cepheid.compliance.checks.alike.near import Close, Course, Scale, Steps
 from cepheid.rules import definition, evidence
+from tests.compliance.asserting import require
 
 SCALES = [
     (name, scale)
@@ -21,9 +22,7 @@ SCALES = [
 
 
 def read_courses(name: str, scale: str) -> list[Course]:
-    """The courses of the evidence that are long enough."""
-    shown = evidence.load(definition.load(name, scale))
-    assert shown is not None
+    shown = require(evidence.load(definition.load(name, scale)))
     courses = [[metrics for _, metrics in curve.evaluations] for curve in shown.correct]
     return [course for course in courses if len(course) >= near.EVALUATIONS]
 
@@ -58,13 +57,18 @@ def find(courses: Sequence[Course], scale: Scale, of_result: int = 5) -> list[Cl
 
 
 def load(name: str, scale: str) -> Scale:
-    known = near.load_scale(name, scale)
-    assert known is not None
-    return known
+    return require(near.load_scale(name, scale))
 
 
-def test_there_is_evidence_to_measure_by() -> None:
+def test_few_evaluations_tell_nothing_and_there_are_enough() -> None:
     assert ("galaxy_shape", "mini") in SCALES
+    scale = load("galaxy_shape", "mini")
+    (course, *_) = read_courses("galaxy_shape", "mini")
+    assert scale.measure(course[: near.EVALUATIONS]) is not None
+    assert scale.measure(course[: near.EVALUATIONS - 1]) is None
+    assert near.make_scale([course] * (near.SEEDS_MIN - 1)) is None
+    assert near.make_scale([course] * near.SEEDS_MIN) is None  # seeds that do not differ
+    assert scale.measure([{}, *course[1:]]) is None
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALES)
@@ -82,10 +86,7 @@ def test_one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most(name: str, 
 
 
 def change(course: Course, how: Callable[[str, int, float], float]) -> Course:
-    return [
-        {key: how(key, at, value) for key, value in point.items()}
-        for at, point in enumerate(course)
-    ]
+    return [{key: how(key, at, v) for key, v in point.items()} for at, point in enumerate(course)]
 
 
 def add_noise(course: Course, scale: Scale, share: float, chance: random.Random) -> Course:
@@ -99,9 +100,7 @@ def add_noise(course: Course, scale: Scale, share: float, chance: random.Random)
 
 
 def mix(*runs: Course) -> Course:
-    return change(
-        runs[0], lambda key, at, value: round(sum(run[at][key] for run in runs) / len(runs), 7)
-    )
+    return change(runs[0], lambda key, at, _: round(sum(r[at][key] for r in runs) / len(runs), 7))
 
 
 PLANTED: dict[str, Callable[[list[Course], Scale, random.Random], Course]] = {
@@ -134,22 +133,10 @@ def test_a_changed_copy_is_found(name: str, is_own: bool) -> None:
     assert close == (parents if "mean" in name else (2,))
 
 
-def test_few_evaluations_tell_nothing() -> None:
-    scale = load("galaxy_shape", "mini")
-    (course, *_) = read_courses("galaxy_shape", "mini")
-    assert scale.measure(course[: near.EVALUATIONS]) is not None
-    assert scale.measure(course[: near.EVALUATIONS - 1]) is None
-    assert near.make_scale([course] * (near.SEEDS_MIN - 1)) is None
-    assert near.make_scale([course] * near.SEEDS_MIN) is None  # seeds that do not differ
-    assert scale.measure([{}, *course[1:]]) is None
-
-
 def test_new_evidence_moves_the_limits() -> None:
     courses = [each[: near.EVALUATIONS] for each in read_courses("galaxy_shape", "mini")]
     middle = courses[0]
-    wider = [
-        change(course, lambda key, at, value: 3 * value - 2 * middle[at][key]) for course in courses
-    ]
+    wider = [change(each, lambda key, at, v: 3 * v - 2 * middle[at][key]) for each in courses]
     before, after = near.make_scale(courses), near.make_scale(wider)
     assert before is not None
     assert after is not None

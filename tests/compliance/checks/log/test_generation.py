@@ -1,20 +1,23 @@
-"""Logs of benchmarks that generate: a compliant one raises nothing, each change the right rule."""
+"""Logs of benchmarks that generate, and the weights from which trainings start (T24, T25)."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from cepheid.compliance.checks import Place, check_log, check_result
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.checks import Place, check_result
 from cepheid.compliance.read.contents import ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 from tests import tiny
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import (
     Record,
     delay,
@@ -23,9 +26,11 @@ from tests.compliance.builder import (
     line_number,
     put,
     put_metadata,
+    run_records,
     set_clocks,
     write_log,
 )
+from tests.compliance.judging import check_records, place_of
 
 ROUND = rounds.load("v1.0")
 PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=True)
@@ -33,34 +38,19 @@ PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=
 
 @pytest.fixture
 def star_images(star_shape: Definition) -> Definition:
-    """Installed beside star_shape."""
     return definition.load("star_images", "mini")
 
 
-def check(records: list[Record], tmp_path: Path, place: Place = PLACE) -> list[Finding]:
-    return check_log(runlog.read(write_log(tmp_path / "result_0.txt", records)), place, ROUND)
-
-
-def test_a_compliant_log_raises_nothing(star_images: Definition, tmp_path: Path) -> None:
-    for place in (PLACE, Place("v1.0")):
-        assert check(generation_records(star_images), tmp_path, place) == []
-
-
 @pytest.mark.parametrize("counts", [0, 1, 2, 3])
-def test_a_run_may_fail_anywhere_if_it_says_why(
-    counts: int, star_images: Definition, tmp_path: Path
-) -> None:
+def test_a_run_may_fail_and_say_why(counts: int, star_images: Definition, tmp_path: Path) -> None:
     records = generation_records(star_images, counts=counts, converged=False)
-    assert check(records, tmp_path) == []
-    (alone,) = check(records, tmp_path, Place("v1.0"))
+    assert check_records(records, tmp_path, PLACE) == []
+    (alone,) = check_records(records, tmp_path)
     assert alone.code == "T17.not_converged"
 
 
 def times(change: Callable[[dict[str, list[Any]]], object], nth: int = 0) -> Any:
-    """The log with other measured times."""
-    return lambda records: edit(
-        records, "generation_times", lambda record: change(record["value"]), nth
-    )
+    return lambda records: edit(records, "generation_times", lambda r: change(r["value"]), nth)
 
 
 def meta(key: str, nth: int = 0, /, **fields: object) -> Any:
@@ -89,7 +79,6 @@ def drop_count(nth: int) -> Any:
 
 
 def slower_clock(records: list[Record]) -> list[Record]:
-    """All that follows the first generation_start, later by ten seconds."""
     later = copy.deepcopy(records)
     delay(later[line_number(records, "generation_start") :], 10_000)
     return later
@@ -101,11 +90,6 @@ def generate_again(records: list[Record]) -> list[Record]:
     for record in again:
         set_clocks(record, records[-3])
     return [*records[:-3], *again, *records[-3:]]
-
-
-def give_times_twice(records: list[Record]) -> list[Record]:
-    number = line_number(records, "generation_times")
-    return [*records[:number], *copy.deepcopy(records[number - 1 :])]
 
 
 CASES: dict[str, tuple[str, str, int, Any]] = {
@@ -141,7 +125,9 @@ CASES: dict[str, tuple[str, str, int, Any]] = {
         ("numbers that are none", lambda r: r.update(value={"numbers": 3})))},
     "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": ("T3.out_of_turn", "run_stop", 0, generate_again),
-    "times twice": ("T3.out_of_turn", "generation_times", 1, give_times_twice),
+    "times twice": ("T3.out_of_turn", "generation_times", 1, lambda records: [
+        *records[: line_number(records, "generation_times")],
+        *copy.deepcopy(records[line_number(records, "generation_times") - 1 :])]),
     "an event of training": ("T2.unknown_key", "block_start", 0,
         lambda records: put(records, "generation_start", key="block_start")),
     "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edit(
@@ -154,7 +140,7 @@ CASES: dict[str, tuple[str, str, int, Any]] = {
 def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: Path) -> None:
     code, key, nth, change = CASES[name]
     records = change(generation_records(star_images))
-    found = check(records, tmp_path)
+    found = check_records(records, tmp_path, PLACE)
     assert code in {finding.code for finding in found}, found
     named = [finding.line for finding in found if finding.code == code]
     if name not in ("generation after the evaluation", "times twice"):
@@ -165,7 +151,7 @@ def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: 
 def test_other_weights_are_for_the_open_division(star_images: Definition, tmp_path: Path) -> None:
     opened = generation_records(star_images, division="open")
     records = put(opened, "weights_digest", value="c" * 64)
-    assert check(records, tmp_path, Place("v1.0")) == []
+    assert check_records(records, tmp_path) == []
 
 
 def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> None:
@@ -183,12 +169,110 @@ def test_times_may_not_be_copied(star_images: Definition, tmp_path: Path) -> Non
         assert [finding.code for finding in found if finding.is_error] == expected
 
 
-def test_nothing_is_closed_where_no_weights_are_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_closed_without_published_weights(tmp_path: Path, monkeypatch: Patch) -> None:
     where, unpublished = tmp_path / "benchmarks", {"weights_digest": None}
     full = tiny.install(where, monkeypatch, "galaxy_generation", "full", model=unpublished)
     for division, expected in (("closed", ["T25.no_weights"]), ("open", [])):
-        place = Place("v1.0", "acme", "box", full.name, full.scale, division, in_result=True)
-        found = check(generation_records(full, division=division), tmp_path, place)
+        records = generation_records(full, division=division)
+        found = check_records(records, tmp_path, place_of(full, division))
         assert [finding.code for finding in found] == expected
+
+
+SSD, SHAPE = definition.load("ssd", "full"), definition.load("galaxy_shape", "mini")
+DIGEST: str = SSD.model["given_weights"]["digest"]
+Change = Callable[[list[Record]], list[Record]]
+
+
+def give(value: object) -> Change:
+    return lambda records: put(records, "weights_digest", value=value)
+
+
+def name_some(records: list[Record]) -> list[Record]:
+    place = line_number(records, "model_parameters")
+    named = {**records[place - 1], "key": "weights_digest", "value": "b" * 64}
+    return [*records[:place], named, *records[place:]]
+
+
+def find_codes(records: list[Record], chosen: Definition, folder: Path, division: str) -> list[str]:
+    found = check_records(records, folder, place_of(chosen, division))
+    assert all(finding.hint for finding in found if finding.code.startswith("T25"))
+    return [finding.code for finding in found if finding.is_error]
+
+
+def test_closed_starts_from_the_weights_of_the_definition(tmp_path: Path) -> None:
+    for chosen, change, expected in [
+        (SSD, lambda records: records, []),
+        (SSD, give(DIGEST.upper()), ["T25.other_start"]),
+        (SSD, give(DIGEST[:8]), ["T25.other_start"]),
+        (SSD, give(DIGEST[:8] + "0" * 56), ["T25.other_start"]),
+        (SSD, give(DIGEST[:-1] + "0"), ["T25.other_start"]),
+        (SSD, give(DIGEST + "0"), ["T25.other_start"]),
+        (SSD, give("c" * 64), ["T25.other_start"]),
+        (SSD, lambda logged: [r for r in logged if r["key"] != "weights_digest"], ["T25.missing"]),
+        (SHAPE, lambda records: records, []),
+        (SHAPE, name_some, ["T25.not_given"]),
+    ]:
+        records = change(run_records(chosen, blocks=1))
+        assert find_codes(records, chosen, tmp_path, "closed") == expected
+        opened = change(run_records(chosen, blocks=1, division="open"))
+        assert find_codes(opened, chosen, tmp_path, "open") == []
+
+
+def test_a_hyperparameter_may_choose_the_file() -> None:
+    files: dict[str, Any] = {name: {"file": name, "digest": name * 8} for name in "ab"}
+    given = MappingProxyType({"by": "model_backbone", **files})
+    chosen = dataclasses.replace(SSD, model=MappingProxyType({"given_weights": given}))
+    assert chosen.find_given_weights({"model_backbone": "b"}) == files["b"]
+    assert chosen.find_given_weights({"model_backbone": "c"}) is None
+    assert chosen.find_given_weights({"model_backbone": "by"}) is None
+    assert SHAPE.find_given_weights({}) is None
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_every_definition_names_its_weights_by_all_digits(name: str) -> None:
+    for scale in definition.scales(name):
+        chosen = definition.load(name, scale)
+        given = chosen.model.get("given_weights", {})
+        several = [each for key, each in given.items() if key != "by"]
+        for weights in [given] if "file" in given else several:
+            assert len(weights["digest"]) == 64 or chosen.provisional
+            assert weights["digest"].startswith(weights["file"][-12:-4]) or scale == "mini"
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"file": "../a.pth", "digest": DIGEST}, "given_weights"),
+        ({"file": "a.pth", "digest": DIGEST[:8]}, r"given_weights.digest: 'b627a593' does not"),
+        ({"file": "a.pth", "digest": DIGEST[:63]}, "given_weights.digest"),
+        ({"file": "a.pth", "digest": DIGEST.upper()}, "given_weights.digest"),
+        ({"by": "a", "b": {"file": "a.pth", "digest": DIGEST[:8]}}, "given_weights.b.digest"),
+        ({"file": "a.pth", "digest": "unknown"}, "given_weights"),
+    ],
+)
+def test_files_have_digests(weights: Any, message: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    with pytest.raises(UserError, match=message):
+        tiny.install(tmp_path, monkeypatch, "ssd", "full", model={"given_weights": weights})
+
+
+def test_unconfirmed_weights_keep_a_scale_provisional(tmp_path: Path, monkeypatch: Patch) -> None:
+    given = {"given_weights": {"file": "a.pth", "digest": "unconfirmed"}}
+    chosen = tiny.install(tmp_path, monkeypatch, "ssd", "full", model=given)
+    for value, expected in (("a" * 64, "T25.unconfirmed"), ("a" * 63, "T25.other_start")):
+        found = check_records(give(value)(run_records(chosen, blocks=1)), tmp_path)
+        assert expected in {finding.code for finding in found}
+    with pytest.raises(UserError, match="'provisional' is a required property"):
+        tiny.install(tmp_path / "mini", monkeypatch, "ssd", "mini", model=given)
+
+
+def test_a_frozen_definition_may_have_fewer_digits(tmp_path: Path, monkeypatch: Patch) -> None:
+    document = definition.BENCHMARKS / "ssd" / "benchmark.yaml"
+    (tmp_path / "v1.0" / "ssd").mkdir(parents=True)
+    old = document.read_text().replace(DIGEST, DIGEST[:8])
+    (tmp_path / "v1.0" / "ssd" / "benchmark.yaml").write_text(old)
+    monkeypatch.setattr(definition, "FROZEN", tmp_path)
+    assert definition.load("ssd", "full", "v1.0").model["given_weights"]["digest"] == DIGEST[:8]
+    for value, expected in ((DIGEST, set()), ("c" * 64, {"T25.other_start"})):
+        records = give(value)(run_records(definition.load("ssd", "full", "v1.0"), blocks=1))
+        found = check_records(records, tmp_path)
+        assert {finding.code for finding in found if finding.rule == "T25"} == expected

@@ -7,32 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.checks import Place
 from cepheid.compliance.checks.log import plausible
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
-from cepheid.rules import definition, evidence, rounds
+from cepheid.rules import definition, evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.evidence import Evidence
 from cepheid.rules.host import ROOT
-from tests.compliance.builder import Record, edit, put_metadata, run_records, write_log
+from tests.compliance.asserting import Patch, require
+from tests.compliance.builder import Record, edit, put_metadata, run_records
+from tests.compliance.judging import check_records, place_of
 
-ROUND = rounds.load("v1.0")
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
-CODES = {"T9.below_noise", "T9.loss_beside", "T9.record", "T9.train_loss", "T9.computed_loss"}
 
 
 def find(records: Sequence[Record], judged_by: Definition, folder: Path) -> list[Finding]:
     division = next(r["value"] for r in records if r["key"] == "submission_division")
-    place = Place("v1.0", "acme", "box", judged_by.name, judged_by.scale, division, in_result=True)
-    return check_log(runlog.read(write_log(folder / "result_0.txt", records)), place, ROUND)
+    return check_records(records, folder, place_of(judged_by, division))
 
 
 def measure(records: list[Record], nth: int, **metrics: float) -> list[Record]:
-    """The same run with other metrics at one evaluation."""
-
     def change(record: Record) -> None:
         names = list(record["metadata"]["metrics"])
         record["metadata"]["metrics"].update(metrics)
@@ -42,7 +38,6 @@ def measure(records: list[Record], nth: int, **metrics: float) -> list[Record]:
 
 
 def lose(records: list[Record], losses: Sequence[float]) -> list[Record]:
-    """The same run with these training losses."""
     for nth, loss in enumerate(losses):
         records = put_metadata(records, "block_stop", nth, train_loss=loss)
     return records
@@ -85,9 +80,7 @@ def test_a_loss_belongs_to_the_quality_beside_it(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("share", [0.7, 1.0, 1.5])
 @pytest.mark.parametrize("name", ["resnet50", "kfac", "gnmt", "transformer"])
-def test_other_losses_than_those_measured_are_believed(
-    name: str, share: float, at: int, tmp_path: Path
-) -> None:
+def test_other_losses_are_believed(name: str, share: float, at: int, tmp_path: Path) -> None:
     judged_by = definition.load(name, "mini")
     records = run_records(judged_by)
     nth = [r for r in records if r["key"] == "eval_accuracy"][at]["metadata"]["metrics"]
@@ -132,9 +125,7 @@ LIMITS = list(list_limits())
 @pytest.mark.parametrize(
     ("name", "scale", "metric", "best", "limit"), LIMITS, ids=lambda value: str(value)[:20]
 )
-def test_better_than_anything_ever_measured(
-    name: str, scale: str, metric: str, best: float, limit: float
-) -> None:
+def test_better_than_records(name: str, scale: str, metric: str, best: float, limit: float) -> None:
     judged_by = definition.load(name, scale)
     evaluations = [r for r in run_records(judged_by) if r["key"] == "eval_accuracy"]
     whole = evaluations[-1]["metadata"]["metrics"]
@@ -152,7 +143,6 @@ def test_there_are_limits_wherever_there_is_evidence() -> None:
 
 
 def make_log(course: Sequence[Mapping[str, float]]) -> RunLog:
-    """A log of nothing but evaluations."""
     events = [
         Event(
             line=number, time_ms=0, event_type="POINT_IN_TIME", key="eval_accuracy", value=0.0,
@@ -163,17 +153,11 @@ def make_log(course: Sequence[Mapping[str, float]]) -> RunLog:
     return RunLog(Path("result_0.txt"), tuple(events))
 
 
-def load_evidence(name: str, scale: str) -> tuple[Definition, Evidence | None]:
-    judged_by = definition.load(name, scale)
-    return judged_by, evidence.load(judged_by)
-
-
 @pytest.mark.parametrize(("name", "scale"), PAIRS)
-def test_every_recorded_curve_is_believed(
-    name: str, scale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_recorded_curve_is_believed(name: str, scale: str, monkeypatch: Patch) -> None:
     """Also each seed by the evidence of all the others, and each run that was published."""
-    judged_by, shown = load_evidence(name, scale)
+    judged_by = definition.load(name, scale)
+    shown = evidence.load(judged_by)
     courses = [[m for _, m in curve.evaluations] for curve in (shown.curves if shown else ())]
     for path in sorted(ROOT.glob(f"submissions/*/results/*/{name}-{scale}-*/result_*.txt")):
         courses.append([point.metrics for point in runlog.read(path).quality_curve])
@@ -189,8 +173,8 @@ def test_every_recorded_curve_is_believed(
 
 
 def test_new_evidence_moves_the_limits() -> None:
-    judged_by, shown = load_evidence("gnmt", "mini")
-    assert shown is not None
+    judged_by = definition.load("gnmt", "mini")
+    shown = require(evidence.load(judged_by))
     before = plausible.make_limits(shown, judged_by)
     best = max(shown.correct, key=lambda curve: curve.evaluations[-1][1]["bleu"])
     samples, metrics = best.evaluations[-1]

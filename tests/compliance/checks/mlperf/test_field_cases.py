@@ -1,6 +1,7 @@
-"""What submitters to MLPerf met: a situation each, with input of our own, and the right answer.
+"""What submitters to MLPerf met, and logs of v6.1: a situation each, and the right answer.
 
-Each situation was accepted, refused or reported at github.com/mlcommons; ``seen`` says where.
+Each situation of the field was accepted, refused or reported at github.com/mlcommons; ``seen`` says
+where. No log of v6.1 is published: samples stand for epochs, and logs say precisions, parallelism.
 """
 
 import json
@@ -13,11 +14,14 @@ import pytest
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import require_rule_set
 from cepheid.tools import check_compliance, summarize_results
-from tests.compliance.checks.test_mlperf import submit
+from cepheid.tools.peer.asked import judge_log
+from tests.compliance.asserting import Printed
+from tests.compliance.checks.test_mlperf import check, submit
 from tests.compliance.history import (
     Entry,
     change,
     cosmoflow_20,
+    drop,
     mllog_lines,
     resnet_40,
     write,
@@ -46,7 +50,6 @@ class Case:
 
     @property
     def is_refused(self) -> bool:
-        """Whether one of the findings is an error."""
         return any(severity == "error" for _, severity, _ in self.findings)
 
 
@@ -74,7 +77,6 @@ def prune(root: Path) -> None:
 
 
 def count_samples(root: Path) -> None:
-    """Write samples as epoch_num, in every record that has one."""
     submit(root, [
         [each.having(epoch_num=each.metadata["epoch_num"] * 100_000)
          if "epoch_num" in each.metadata else each for each in run] for run in RUNS
@@ -94,13 +96,7 @@ def call_open(root: Path) -> None:
     description.write_text(json.dumps({**content, "division": "open"}))
 
 
-def converge_early(root: Path) -> None:
-    """Reach the target with fewer epochs than the reference's mean, and not too few."""
-    submit(root, [change(run, "eval_accuracy", 2, metadata={"epoch_num": EPOCHS}) for run in RUNS])
-
-
 def average_reference() -> float:
-    """Compute the olympic mean of the epochs that the reference needs at the batch size."""
     counts = sorted(require_rule_set(TRAINING).read_reference_runs("resnet")[BATCH])
     return sum(counts[1:-1]) / len(counts[1:-1])
 
@@ -123,15 +119,15 @@ CASES = (
          frozenset({("M1.second_run", "error", STOP - 10)})),
     Case("16 division contradicts the logs", "logging#241", call_open,
          frozenset({("M2.division", "warning", None)}), {"division": "open"}),
-    Case("18 convergence test of a round", "training_policies#503", converge_early,
+    # with fewer epochs than the reference's mean, and not too few
+    Case("18 convergence test of a round", "training_policies#503", lambda root: submit(root, [
+        change(run, "eval_accuracy", 2, metadata={"epoch_num": EPOCHS}) for run in RUNS]),
          row={"rcp_verdict": "pass", "rcp_factor": pytest.approx(average_reference() / EPOCHS)}),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_situation_has_its_right_answer(
-    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_situation_has_its_right_answer(case: Case, tmp_path: Path, capsys: Printed) -> None:
     case.prepare(tmp_path)
     call = [str(tmp_path), "--round", case.round, "--format", "json"]
     assert check_compliance.main(call) == case.is_refused
@@ -149,3 +145,90 @@ def test_nothing_but_pruned_results_is_said(tmp_path: Path) -> None:
         log.unlink()
     with pytest.raises(UserError, match="pruned_results: logs that weak scaling sets aside"):
         summarize_results.main([str(tmp_path), "--round", HPC])
+
+
+ROUND_61 = "mlperf-training-6.1"
+BATCH_61 = 32
+LLAMA = {
+    "max_sequence_length": 8192, "opt_name": "adamw", "opt_base_learning_rate": 8e-4,
+    "opt_end_learning_rate": 8e-5, "opt_learning_rate_warmup_steps": 256,
+    "opt_learning_rate_decay_steps": 1_200_000 - 256,
+    "opt_learning_rate_decay_schedule": "cosine with linear warmup", "opt_adamw_beta_1": 0.9,
+    "opt_adamw_beta_2": 0.95, "opt_adamw_epsilon": 1e-05, "opt_adamw_weight_decay": 0.1,
+    "opt_gradient_clip_norm": 1.0, "max_steps": 1_200_000,
+}  # fmt: skip
+DISCLOSED = {
+    "lowest_numerical_precision_in_linear": "nvfp4", "lowest_numerical_precision_in_attn": "fp8",
+    "lowest_numerical_precision_in_comm": "bfloat16", "tensor_parallelism": 2,
+    "pipeline_parallelism": 1, "context_parallelism": 4, "expert_parallelism": 1,
+    "micro_batch_size": 2, "config_filename": "config_box.sh",
+}  # fmt: skip
+
+
+def llama_61(index: int = 0) -> list[Entry]:
+    """Make a compliant log of Llama 3.1 8B, in samples; the target is reached at the third."""
+    entries = [
+        Entry("submission_benchmark", "llama31_8b"), Entry("submission_org", "acme"),
+        Entry("submission_division", "closed"), Entry("submission_status", "onprem"),
+        Entry("submission_platform", "1xbox"), Entry("cache_clear", True), Entry("init_start"),
+        Entry("seed", 100 + index), Entry("global_batch_size", BATCH_61),
+        Entry("gradient_accumulation_steps", 8), Entry("train_samples", 1_574_207_408),
+        Entry("eval_samples", 1024),
+        *(Entry(key, value) for key, value in (LLAMA | DISCLOSED).items()),
+        Entry("init_stop", after_ms=90_000), Entry("run_start"),
+    ]  # fmt: skip
+    for samples, loss in ((159_744, 3.4), (172_032, 3.35), (184_320, 3.29)):
+        number = {"samples_count": samples}
+        entries += [
+            Entry("block_start", None, number),
+            Entry("block_stop", None, number, 600_000 + index),
+            Entry("eval_start", None, number),
+            Entry("eval_accuracy", loss + index / 1e5, number, 2_000),
+            Entry("eval_stop", None, number),
+        ]
+    return [*entries, Entry("run_stop", None, {"status": "success", "samples_count": 184_320})]
+
+
+RUN = llama_61()
+LOGS_61 = {
+    "as it should be": (RUN, set()),
+    "in bfloat16 on one device": (
+        change(change(RUN, "tensor_parallelism", value=1),
+               "lowest_numerical_precision_in_linear", value="bfloat16"), set()),
+    "an unknown precision": (
+        change(RUN, "lowest_numerical_precision_in_attn", value="fp7"), {"M1.value"}),
+    "a precision as a list": (
+        change(RUN, "lowest_numerical_precision_in_comm", value=["fp8"]), {"M1.value"}),
+    "no parallelism": (change(RUN, "expert_parallelism", value=0), {"M1.value"}),
+    "half a device": (change(RUN, "tensor_parallelism", value=0.5), {"M1.value"}),
+    "a number as text": (change(RUN, "pipeline_parallelism", value="1"), {"M1.value"}),
+    "not said": (drop(RUN, "context_parallelism"), {"M1.missing"}),
+    "said by two ranks": ([*RUN[:9], Entry("micro_batch_size", 4), *RUN[9:]], {"M1.repeated"}),
+    "no configuration": (change(RUN, "config_filename", value=""), {"M1.value"}),
+    "epochs for the accuracy": (
+        [each.having(samples_count=None, epoch_num=1) if each.key == "eval_accuracy" else each
+         for each in RUN], {"M1.value"}),
+    "neither samples nor epochs": (change(RUN, "block_stop", metadata={}), {"M1.value"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS_61)
+def test_a_log_gets_the_verdict_of_mlcommons(name: str, tmp_path: Path) -> None:
+    entries, codes = LOGS_61[name]
+    assert {each.code for each in check(mllog_lines(entries), ROUND_61, tmp_path)} == codes
+    theirs = judge_log(tmp_path / "result_0.txt", require_rule_set(ROUND_61)).verdict
+    assert theirs == ("FAILED" if codes else "SUCCESS")
+
+
+def test_a_result_says_samples_precisions_parallelism(tmp_path: Path, capsys: Printed) -> None:
+    folder = tmp_path / "acme" / "results" / "box" / "llama31_8b"
+    for index in range(10):
+        write(folder / f"result_{index}.txt", mllog_lines(llama_61(index), index))
+    check_compliance.main([str(tmp_path), "--round", ROUND_61, "--format", "json"])
+    report = json.loads(capsys.readouterr().out)
+    assert {each["code"] for each in report["findings"]} == {"M4.missing"}
+    (row,) = report["results"]
+    assert (row["samples_to_target"], row["epochs_to_target"]) == (184_320, None)
+    assert (row["global_batch_size"], row["rcp_verdict"]) == (BATCH_61, "pass")
+    assert row["precision"] == "linear nvfp4, attn fp8, comm bfloat16"
+    assert row["parallelism"] == "TP2 CP4"

@@ -7,20 +7,18 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import Judgement, judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.rules import rounds
-from cepheid.rules.errors import UserError
 from cepheid.tools import check_compliance
 from cepheid.tools.console.tables import write_table
+from tests.compliance.asserting import assert_refused
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import Entry, change, cosmoflow_20, mllog_lines, resnet_40, write
+from tests.compliance.judging import judge_as_mlperf
 
 ROUND = "mlperf-training-4.0"
 Damage = Callable[[Path], object]
@@ -38,7 +36,7 @@ def describe(**fields: object) -> Damage:
     return damage
 
 
-def write_power(root: Path, *left_out: str, reading_ms: int = 1000) -> None:
+def write_power(root: Path, *left_out: str, reading_ms: int = 1000) -> Path:
     """Write power logs of two nodes and two switches for each of five runs, and a picture."""
     watts = [Entry("power_reading", watt, after_ms=reading_ms) for watt in (1000, 3000)]
     node = [Entry("conversion_eff", 0.5), Entry("power_measurement_start"), *watts,
@@ -48,22 +46,15 @@ def write_power(root: Path, *left_out: str, reading_ms: int = 1000) -> None:
         "sw_0.txt": [Entry("interconnect_power_est", 500)],
         "sw_1.txt": [Entry("power_reading", 700)],  # as Dell's of v4.1: mlcommons counts none
     }  # fmt: skip
+    power = root / "results/box/resnet/power"
     for run in range(5):
         for name, entries in logs.items():
             if f"{run}/{name}" not in left_out and f"{run}" not in left_out:
-                power = root / "results/box/resnet/power"
                 write(power / f"result_{run}" / name, mllog_lines(entries))
-
-
-def rename_node(root: Path) -> None:
-    write_power(root)
-    folder = root / "results/box/resnet/power/result_3"
-    (folder / "node_1.txt").rename(folder / "node_3.txt")
+    return power
 
 
 def log(key: str, value: str) -> Damage:
-    """Let all logs of the result name something else."""
-
     def damage(root: Path) -> None:
         for path in (root / RESULT).glob("result_*.txt"):
             pattern = rf'("key": "{key}", "value": )"[^"]*"'
@@ -73,6 +64,7 @@ def log(key: str, value: str) -> Damage:
 
 
 DESCRIPTION, RESULT = Path("systems/box.json"), Path("results/box/resnet")
+POWER_3 = RESULT / "power/result_3"
 CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
     ("no description", lambda root: (root / DESCRIPTION).unlink(),
      [("M4.missing", "error", DESCRIPTION)]),
@@ -90,7 +82,8 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
      [("M5.number", "warning", RESULT / "power/result_2")]),
     ("no power logs of a run", lambda root: write_power(root, "2"),
      [("M5.missing", "warning", RESULT / "power/result_2")]),
-    ("a gap", rename_node, [("M5.names", "warning", RESULT / "power/result_3")]),
+    ("a gap", lambda root: (write_power(root) / "result_3/node_1.txt").rename(
+        root / POWER_3 / "node_3.txt"), [("M5.names", "warning", RESULT / "power/result_3")]),
     ("a measurement that stops when it starts", lambda root: write_power(root, reading_ms=0),
      [("M5.no_energy", "warning", RESULT / f"power/result_{run}") for run in range(5)]),
     ("two runs", lambda root: write_power(root, "2", "3/sw_1.txt"),
@@ -116,23 +109,16 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
 )  # fmt: skip
 
 
-def judge_own(path: Path, round_name: str) -> Judgement:
-    judged_in = rounds.load(round_name)
-    return judge([package.read(path, judged_in.layout)], judged_in)
-
-
 def judge_damaged(tmp_path: Path, damage: Damage) -> list[Finding]:
     submit(tmp_path, [resnet_40(index) for index in range(5)])
     damage(tmp_path / "acme")
-    return list(judge_own(tmp_path, ROUND).findings)
+    return list(judge_as_mlperf(tmp_path, ROUND).findings)
 
 
 @pytest.mark.parametrize(
     ("damage", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_one_change_of_a_submission(
-    damage: Damage, expected: list[tuple[str, str, Path]], tmp_path: Path
-) -> None:
+def test_one_change(damage: Damage, expected: list[tuple[str, str, Path]], tmp_path: Path) -> None:
     found = judge_damaged(tmp_path, damage)
     root = tmp_path / "acme"
     said = [(each.code, each.severity, each.path.relative_to(root)) for each in found]
@@ -143,12 +129,13 @@ def test_packed_logs_of_a_result_are_named(tmp_path: Path) -> None:
     """mlcommons counts none of them. One that is given by itself is read."""
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     (folder / "result_4.txt").rename(folder / "result_4.txt.gz")
-    (found,) = judge_own(tmp_path, ROUND).findings
+    (found,) = judge_as_mlperf(tmp_path, ROUND).findings
     assert (found.code, found.got) == ("M2.number_of_runs", "4, beside result_4.txt.gz")
     for log in folder.glob("result_?.txt"):
         log.rename(f"{log}.gz")
-    with pytest.raises(UserError, match=r"no run logs .*, but result_\d\.txt\.gz; unpack it"):
-        judge_own(tmp_path, ROUND)
+    assert_refused(
+        r"no run logs .*, but result_\d\.txt\.gz; unpack it", judge_as_mlperf, tmp_path, ROUND
+    )
 
 
 def test_logs_of_another_benchmark_than_their_folder_are_an_error(tmp_path: Path) -> None:
@@ -183,7 +170,7 @@ def test_what_review_lets_pass_is_a_warning(tmp_path: Path) -> None:
     ]
     folder = submit(tmp_path, [change(run, "global_batch_size", value=4096) for run in runs])
     for code in ("M3.too_fast", "M3.bypassed"):
-        found = judge_own(tmp_path, ROUND).findings
+        found = judge_as_mlperf(tmp_path, ROUND).findings
         assert [each.code for each in found if each.rule == "M3"] == [code]
         (folder / "package_checker_params").write_text("rcp-bypass\n")
 
@@ -191,7 +178,7 @@ def test_what_review_lets_pass_is_a_warning(tmp_path: Path) -> None:
 def test_runs_with_other_batch_sizes_are_one_finding(tmp_path: Path) -> None:
     runs = [change(resnet_40(k), "global_batch_size", value=2048 << (k == 2)) for k in range(5)]
     submit(tmp_path, runs)
-    (finding,) = judge_own(tmp_path, ROUND).findings
+    (finding,) = judge_as_mlperf(tmp_path, ROUND).findings
     assert (finding.code, finding.got) == ("M3.batch_sizes", "2,048, 4,096")
 
 
@@ -209,7 +196,7 @@ def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
 def test_the_table_has_what_people_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submit(tmp_path, [resnet_40(index) for index in range(5)])
     write_power(tmp_path / "acme")
-    (row,) = check_json(tmp_path)["results"]
+    (row,) = json.loads(run_check(tmp_path, "--format", "json"))["results"]
     assert (row["global_batch_size"], row["epochs_to_target"]) == (2048, 36)
     assert row["energy_joules"] == pytest.approx(2500 * 60 * row["time_minutes"])
     assert (row["rcp_verdict"], row["precision"], row["models"]) == ("pass", "", None)
@@ -222,18 +209,6 @@ def test_the_table_has_what_people_ask_for(tmp_path: Path, monkeypatch: pytest.M
     assert "energy, kJ" in text
     header, values = run_check(tmp_path, "--format", "csv").splitlines()
     assert dict(zip(header.split(","), values.split(","), strict=True))["benchmark"] == "resnet"
-
-
-def test_precision_and_parallelism_are_those_of_the_logs(tmp_path: Path) -> None:
-    said = {
-        "lowest_numerical_precision_in_linear": "nvfp4",
-        "lowest_numerical_precision_in_attn": "fp8",
-        "tensor_parallelism": 8, "pipeline_parallelism": 1, "expert_parallelism": 4,
-    }  # fmt: skip
-    more = [Entry(key, value) for key, value in said.items()]
-    submit(tmp_path, [[*resnet_40(index)[:5], *more, *resnet_40(index)[5:]] for index in range(5)])
-    (row,) = check_json(tmp_path)["results"]
-    assert (row["precision"], row["parallelism"]) == ("linear nvfp4, attn fp8", "TP8 EP4")
 
 
 @pytest.mark.parametrize(
@@ -259,8 +234,7 @@ def test_a_log_that_is_refused_counts_as_the_slowest(tmp_path: Path) -> None:
     runs = [resnet_40(index, epoch_ms=60_000 + index) for index in range(5)]
     submit(tmp_path, [change(runs[0], "lars_epsilon", value=1), *runs[1:]])
     for as_published in (False, True):
-        judged_in = rounds.load(ROUND, as_published)
-        (result,) = judge([package.read(tmp_path, judged_in.layout)], judged_in).results
+        (result,) = judge_as_mlperf(tmp_path, ROUND, as_published).results
         assert math.isinf(result.summary.runs[0].minutes) != as_published
 
 
@@ -270,10 +244,9 @@ def submit_weak(root: Path, models: int) -> None:
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
 
 
-def test_weak_scaling_is_measured_in_models_per_minute(tmp_path: Path) -> None:
+def test_weak_scaling_may_train_hundreds_of_models_measured_by_the_minute(tmp_path: Path) -> None:
     submit_weak(tmp_path, 12)
-    judged_in = rounds.load("mlperf-hpc-2.0")
-    (result,) = judge([package.read(tmp_path, judged_in.layout)], judged_in).results
+    (result,) = judge_as_mlperf(tmp_path, "mlperf-hpc-2.0").results
     (row,) = list_rows([result])
     weak = row.standing.weak
     starts = [run.started_ms or 0 for run in result.runs]
@@ -283,11 +256,9 @@ def test_weak_scaling_is_measured_in_models_per_minute(tmp_path: Path) -> None:
     assert (weak.models, weak.instance_scale) == (12, 32)
     assert weak.minutes == pytest.approx((max(stops) - min(starts)) / 60_000)
     assert "models/min" in write_table([row])
-
-
-def check_json(path: Path) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(run_check(path, "--format", "json"))
-    return report
+    submit_weak(tmp_path, 101)
+    codes = {each.code for each in judge_as_mlperf(tmp_path, "mlperf-hpc-2.0").findings}
+    assert codes == {"M4.missing"}
 
 
 def run_check(path: Path, *options: str) -> str:
@@ -300,14 +271,8 @@ def test_power_logs_are_no_results(tmp_path: Path) -> None:
     """Some submitters name them like the run that they belong to."""
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     write(folder / "power" / "result_0" / "result_0-1_0.txt", mllog_lines(resnet_40()))
-    judgement = judge_own(tmp_path, ROUND)
+    judgement = judge_as_mlperf(tmp_path, ROUND)
     assert [result.folder.path for result in judgement.results] == [folder]
-
-
-def test_weak_scaling_may_train_hundreds_of_models(tmp_path: Path) -> None:
-    submit_weak(tmp_path, 101)
-    codes = {each.code for each in judge_own(tmp_path, "mlperf-hpc-2.0").findings}
-    assert codes == {"M4.missing"}
 
 
 def test_errors_come_first_then_results_and_what_decides_last(tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
-"""Rules about the logs of a result together: one change of a compliant result, one finding."""
+"""Rules about the logs of a result together, and who differs from whom (T10, T15 to T19, T25)."""
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
-from cepheid.rules.digests import derive_seed
+from cepheid.rules.definition import Definition
+from tests import tiny
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import (
     SYSTEM,
     Record,
@@ -40,13 +43,7 @@ def change(folder: Path, index: int, key: str, how: Callable[[Record], object]) 
     write_log(folder / f"result_{index}.txt", edit(run_records(MINI, index), key, how))
 
 
-def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
-    write_result(tmp_path, MINI)
-    assert find_all(tmp_path) == []
-
-
 def give(folder: Path, index: int, seed: int) -> None:
-    """Let a run have a seed that is not derived."""
     change(folder, index, "seed", lambda record: (
         record.update(value=seed), record["metadata"].update(origin="given")))  # fmt: skip
 
@@ -148,9 +145,7 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     [((2,), ["0.9", "no opt_adam_beta_1"]), ((0, 1, 3, 4), ["no opt_adam_beta_1", "0.9"])],
     ids=["one run lacks it", "one run has it"],
 )
-def test_an_open_hyperparameter_that_differs(
-    without: tuple[int, ...], said: list[str], tmp_path: Path
-) -> None:
+def test_hyperparameters_differ(without: tuple[int, ...], said: list[str], tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, division="open")
     line = line_number(run_records(MINI, division="open"), "opt_adam_beta_1")
     for index in without:
@@ -196,41 +191,110 @@ def test_the_round_decides_how_severe_a_breach_is(tmp_path: Path) -> None:
     assert judge([package.read(tmp_path)], replace(ROUND, rules=without)).findings == ()
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """Which seed each run is given, None for its derived one."""
-
-    code: str
-    of: Callable[[int], int | None]
-    runs: int
+Seeds = tuple[str, Callable[[int], int | None], int]  # code, a run's seed or None, found in runs
 
 
 derived = partial(derive_seed_of, MINI)
-SEEDS = {
-    "the best five of forty": Seeds("T15.chosen", lambda k: derived(7 * k + 6), 5),
-    "one of many among others": Seeds("T15.chosen", lambda k: derived(39) if k == 3 else k, 1),
-    "the derived ones in another order": Seeds("T15.chosen", lambda k: derived((k + 1) % 5), 5),
-    "plus a multiple of 2**32": Seeds("T15.chosen", lambda k: derived(k + 9) + 2**32, 5),
-    "one derived seed set aside": Seeds("T15.mixed", lambda k: 7 if k == 2 else None, 1),
+SEEDS: dict[str, Seeds] = {
+    "the best five of forty": ("T15.chosen", lambda k: derived(7 * k + 6), 5),
+    "one of many among others": ("T15.chosen", lambda k: derived(39) if k == 3 else k, 1),
+    "the derived ones in another order": ("T15.chosen", lambda k: derived((k + 1) % 5), 5),
+    "plus a multiple of 2**32": ("T15.chosen", lambda k: derived(k + 9) + 2**32, 5),
+    "one derived seed set aside": ("T15.mixed", lambda k: 7 if k == 2 else None, 1),
 }
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
-    planted = SEEDS[name]
+    code, choose, runs = SEEDS[name]
     folder = write_result(tmp_path, MINI)
     for index in range(MINI.runs.required):
-        if (seed := planted.of(index)) is not None:
+        if (seed := choose(index)) is not None:
             give(folder, index, seed)
     found = find_errors(tmp_path)
-    assert [finding.code for finding in found] == [planted.code] * planted.runs, found
+    assert [finding.code for finding in found] == [code] * runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
     assert found[0].hint
 
 
-@pytest.mark.parametrize("changed", range(5))
-def test_a_seed_follows_from_each_of_its_fields(changed: int) -> None:
-    fields = ["nonce", "acme", "box", "kfac-mini", 3]
-    other = [*fields[:changed], "x" if changed < 4 else 4, *fields[changed + 1 :]]
-    assert derive_seed(*fields) != derive_seed(*other)  # type: ignore[arg-type]
-    assert 0 <= derive_seed(*fields) < 2**32  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def work_in(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Write submissions beside nothing else."""
+    monkeypatch.chdir(tmp_path)
+
+
+Logged = Mapping[str, str]  # digests by the keys of their events
+
+
+def submit(who: str, chosen: Definition, logged: Logged, division: str = "closed") -> Path:
+    system = {**SYSTEM, "submitter": who}
+    root = Path("submissions", who)
+    folder = write_result(root, chosen, system=system, division=division)
+    for index in range(chosen.runs.required):
+        records = run_records(chosen, index, system=system, division=division)
+        for key in ("data_digest", "data_read", "weights_digest"):
+            value = logged.get("data_digest" if key == "data_read" else key)
+            if value and any(record["key"] == key for record in records):
+                records = put(records, key, value=value)
+        write_log(folder / f"result_{index}.txt", records)
+    return root
+
+
+def find_differences() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for finding in find_all(Path("submissions")):
+        if "differ" in finding.code:
+            assert finding.severity == "warning"
+            assert finding.line
+            found.setdefault(finding.path.parts[1], set()).add(finding.code)
+    return found
+
+
+A, B = ({"data_digest": letter * 64} for letter in "ab")
+
+
+def test_results_of_other_data_are_warned_on_all_sides(star_shape: Definition) -> None:
+    a, b, c = ({"data_digest": letter * 64} for letter in "abc")
+    for logged, warned in (
+        ((a, a), ""),
+        ((a, b), "acme bolt"),
+        ((a, a, a), ""),
+        ((a, a, b), "acme bolt core"),
+        ((a, b, c), "acme bolt core"),
+    ):
+        for who, digests in zip(("acme", "bolt", "core"), logged, strict=False):
+            submit(who, star_shape, digests)
+        assert find_differences() == {who: {"T10.data_differ"} for who in warned.split()}
+
+
+def test_scales_and_divisions(star_shape: Definition, monkeypatch: Patch, tmp_path: Path) -> None:
+    submit("acme", star_shape, A)
+    submit("bolt", definition.load("star_shape", "full"), B)
+    assert find_differences() == {}  # another scale has other data
+    submit("core", star_shape, B, "open")
+    assert set(find_differences()) == {"acme", "core"}  # open has the same data
+
+
+def test_what_the_definition_knows_is_compared_with_that(tmp_path: Path) -> None:
+    chosen = definition.load("galaxy_shape", "mini")
+    assert chosen.data_digest
+    submit("acme", chosen, {})
+    submit("bolt", chosen, A)
+    assert find_differences() == {}
+    assert "T10.data" in {finding.code for finding in find_all(Path("submissions"))}
+
+
+@pytest.mark.parametrize(
+    ("digest", "division", "warned"),
+    [("unconfirmed", "closed", True), ("unconfirmed", "open", False), ("a" * 64, "closed", False)],
+)
+def test_weights_that_nobody_confirmed_are_compared(
+    digest: str, division: str, warned: bool, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    given: Any = {"file": "a.pth", "digest": digest}
+    weights = {"given_weights": given}
+    chosen = tiny.install(tmp_path / "rules", monkeypatch, "ssd", "full", model=weights)
+    for who, letter in (("acme", "a"), ("bolt", "b")):
+        submit(who, chosen, {"weights_digest": letter * 64}, division)
+    expected = {who: {"T25.weights_differ"} for who in ("acme", "bolt")} if warned else {}
+    assert find_differences() == expected
