@@ -21,9 +21,9 @@ from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.contents import ResultFolder
-from cepheid.compliance.read.log.runlog import HasTexts, RunLog
+from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
-from cepheid.compliance.read.summary import ResultSummary, summarize
+from cepheid.compliance.read.summary import HasTexts, ResultSummary, summarize
 from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.rules import rcp, rounds

@@ -25,13 +25,13 @@ from cepheid.rules.systems import Peak, PeakShare, compute_share
 
 SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
 
-_SPANS = {  # the event that begins a stretch, the one that ends it, and what it is called
-    "init_start": ("init_stop", "init"),
-    "block_start": ("block_stop", "block"),
-    "eval_start": ("eval_stop", "evaluation"),
-    "generation_start": ("generation_stop", "generation"),
+_SPANS = {  # what the stretch is called that begins with an event
+    "init_start": "init",
+    "block_start": "block",
+    "eval_start": "evaluation",
+    "generation_start": "generation",
 }
-_STARTS = {stop: start for start, (stop, _) in _SPANS.items()}
+_ENDS = {start: start.replace("start", "stop") for start in _SPANS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,10 @@ def read_count(value: object) -> int | None:
 
 
 def _find_spans(run: RunLog, zero_ms: float) -> Iterator[Span]:
-    """Find the stretches between an event and the next one that ends it, in order of their ends."""
-    open_since: dict[str, float] = {}
-    for event in run.events:
-        if event.key in _SPANS:
-            open_since[event.key] = event.time_ms
-        elif _STARTS.get(event.key) in open_since:
-            key = _STARTS[event.key]
-            since, until = (open_since.pop(key) - zero_ms) / 1000, (event.time_ms - zero_ms) / 1000
-            if until >= since:
-                yield Span(_SPANS[key][1], since, until, _describe(event.metadata))
+    for start, stop in run.list_intervals(_ENDS):
+        since, until = ((event.time_ms - zero_ms) / 1000 for event in (start, stop))
+        if until >= since:
+            yield Span(_SPANS[start.key], since, until, _describe(stop.metadata))
 
 
 def _describe(metadata: Mapping[str, object]) -> str:
@@ -160,8 +154,7 @@ class Pace:
 
 def measure_pace(run: RunLog) -> Pace | None:
     """Return the pace of a run, or None where its log does not tell."""
-    how = run.value("implementation")
-    precision = how.get("precision") if isinstance(how, dict) else None
+    precision = run.implementation.get("precision")
     is_training = run.first("generation_times") is None
     rate = run.samples_per_second if is_training else run.generation.get(THROUGHPUT)
     if not rate or not isinstance(precision, str):
@@ -258,6 +251,10 @@ class RunSummary:
         if not self.converged or self.is_refused or self.seconds is None or self.seconds <= 0:
             return math.inf
         return self.seconds / 60
+
+
+HasTexts = RunLog | RunSummary
+"""A run log, or what remains of one: both hold the texts of its records."""
 
 
 @dataclass(frozen=True)
@@ -373,11 +370,8 @@ def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:
 
     None also where the monotonic clock does not tell when the run began and ended.
     """
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if power is None or power.problems or start is None or stop is None:
-        return None
-    start_ms, stop_ms = start.monotonic_ms, stop.monotonic_ms
-    if start_ms is None or stop_ms is None or not 0 <= start_ms < stop_ms < INTEGER_MAX:
+    start_ms, stop_ms = run.timed_ms or (0.0, 0.0)
+    if power is None or power.problems or not 0 <= start_ms < stop_ms < INTEGER_MAX:
         return None
     return power.energy_joules(start_ms, stop_ms)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from cepheid.compliance.score.trimmed import mean, one_sided_quantile
+from cepheid.compliance.score.trimmed import one_sided_quantile
 from cepheid.rules.definition import Definition
 from cepheid.rules.rcp import Point, ReferencePoints
 
@@ -118,7 +118,7 @@ def compare(
     expected = interpolate(known, batch_size)
     if expected is not None:
         return judge(crossings, batch_size, expected)
-    samples = math.exp(mean([math.log(count) for count in crossings]))
+    samples = math.exp(statistics.fmean([math.log(count) for count in crossings]))
     return Convergence(
         "missing point" if known else "not measured", batch_size, samples, len(crossings)
     )
@@ -126,7 +126,7 @@ def compare(
 
 def judge(crossings: Sequence[float], batch_size: int, expected: Expected) -> Convergence:
     """Judge the crossings of a result's runs by what the reference needs at its batch size."""
-    own, runs = mean([math.log(count) for count in crossings]), len(crossings)
+    own, runs = statistics.fmean([math.log(count) for count in crossings]), len(crossings)
     samples, (least, greatest) = math.exp(own), expected.find_limits(runs)
     verdict: Verdict = "early" if samples < least else "late" if samples > greatest else "equal"
     error = expected.find_error(runs)
@@ -183,7 +183,7 @@ def measure_point(point: Point, definition: Definition) -> Expected:
         every = max(definition.timing.eval_every_samples, point.batch_size)
         widths = [min(every, count) for count in counts]
         crossings = tuple(count - width / 2 for count, width in zip(counts, widths, strict=True))
-        interval = mean(widths) / mean(crossings)
+        interval = statistics.fmean(widths) / statistics.fmean(crossings)
     logs = [math.log(count) for count in crossings]
     unseen = interval**2 / 12
     scatter = math.sqrt(statistics.variance(logs) + unseen)
@@ -191,4 +191,4 @@ def measure_point(point: Point, definition: Definition) -> Expected:
     loading = Loading(
         f"{point.batch_size}-{digest}", 1.0, scatter**2 / len(logs) + unseen, len(logs) - 1
     )
-    return Expected(point.batch_size, mean(logs), scatter, (loading,), not interval)
+    return Expected(point.batch_size, statistics.fmean(logs), scatter, (loading,), not interval)

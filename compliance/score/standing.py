@@ -5,6 +5,7 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 
 import math
 import os
+import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.kinds import GENERATION, find_kind, format_number
 from cepheid.compliance.score.scores import Score, score_generation, score_times, score_training
-from cepheid.compliance.score.trimmed import mean, trim
+from cepheid.compliance.score.trimmed import trim
 from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.rounds import RoundBenchmark
 
@@ -267,4 +268,4 @@ def average_joules(runs: Sequence[RunSummary], held: Runs) -> float | None:
     """
     kept = trim([run.minutes for run in runs], held.drop_fastest, held.drop_slowest)
     known = [energy for place in kept if (energy := runs[place].joules) is not None]
-    return mean(known) if known and len(known) == len(kept) else None
+    return statistics.fmean(known) if known and len(known) == len(kept) else None

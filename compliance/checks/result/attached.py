@@ -45,11 +45,12 @@ def find_wrong_energy(
         yield "energy.sensors", listed, sorted(there)
         return
     power = replace(power, sensors=tuple(one for one in power.sensors if one.name in named))
-    measured, seconds = measure_joules(run, power), _measure_seconds(run)
+    measured, (start_ms, stop_ms) = measure_joules(run, power), run.timed_ms or (0.0, 0.0)
     if measured is not None and not _is_near(joules, measured):
         yield "energy.joules", joules, measured
     watts = energy.get("mean_watts")
-    mean = measured / seconds if measured is not None and seconds and seconds > 0 else None
+    seconds = (stop_ms - start_ms) / 1000
+    mean = measured / seconds if measured is not None and seconds > 0 else None
     if watts is not None and mean is not None and not _is_near(watts, mean):
         yield "energy.mean_watts", watts, mean
     if named == there and energy.get("not_measured", power.not_measured) != power.not_measured:
@@ -63,8 +64,14 @@ def find_impossible_rows(tables: object, run: RunLog) -> Iterator[tuple[str, obj
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, dict):
                 yield from _check_order(row)
-                if is_integer(row.get("images")):
-                    yield from _check_times(row, _find_times(run, row["images"]))
+                made = (
+                    event
+                    for event in run.all("generation_times")
+                    if is_integer(row.get("images"))
+                    and event.metadata.get("images_count") == row["images"]
+                )
+                for event in itertools.islice(made, 1):
+                    yield from _check_times(row, read_repetitions(event))
 
 
 def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
@@ -96,13 +103,6 @@ def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, objec
                 yield name, [low, high] if low < high else low, last[name]
 
 
-def _find_times(run: RunLog, images: int) -> tuple[float, ...] | None:
-    for event in run.all("generation_times"):
-        if event.metadata.get("images_count") == images:
-            return read_repetitions(event)
-    return None
-
-
 def _check_order(row: dict[str, object]) -> Iterator[tuple[str, object, object]]:
     if sum(name.startswith(ASCENDING) for name in row) < 2:
         return
@@ -127,14 +127,6 @@ def _check_times(
             yield name, value, f"from {shortest:g} to {longest:g} ms"
     if row.get("repetitions", len(seconds)) != len(seconds):
         yield "repetitions", row["repetitions"], len(seconds)
-
-
-def _measure_seconds(run: RunLog) -> float | None:
-    """Return the time of the run by the clock of its power log."""
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
-        return None
-    return (stop.monotonic_ms - start.monotonic_ms) / 1000
 
 
 def _is_near(value: object, expected: float) -> bool:

@@ -4,17 +4,23 @@ A log can be silent about weights that a program loads (T25 sees only what it na
 themselves are looked at, wherever every closed result of a benchmark starts at random.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.carried import LIMITS
-from cepheid.compliance.read.contents import Carrier, ResultFolder, Submitter
+from cepheid.compliance.read.contents import Carrier, HowCarried, ResultFolder, Submitter
 from cepheid.rules import definition
 
 PROBLEMS_MAX = 10  # files of one benchmark
 TOGETHER = 4.0  # limits, by files of which none reaches its own
-COUNTED = {"encoded": "characters", "numbers": "numbers"}
+CASES: Mapping[HowCarried, tuple[str, str]] = {  # of the code, and what is counted
+    "format": ("", "bytes"),
+    "binary": ("binary", "bytes"),
+    "picture": ("binary", "bytes"),
+    "encoded": ("encoded", "characters"),
+    "numbers": ("numbers", "numbers"),
+}
 
 
 def find_carried(who: Submitter) -> Iterator[Finding]:
@@ -41,22 +47,11 @@ def _starts_at_random(result: ResultFolder, judged_in: str) -> bool:
 def _check_code(who: Submitter, benchmark: str, carriers: list[Carrier]) -> Iterator[Finding]:
     for one in carriers:
         if one.share >= 1:
+            case, counted = CASES[one.how]
             yield breach(
-                who.path / one.name,
-                None,
-                "S3.weights",
-                case="binary"
-                if one.how in ("binary", "picture")
-                else "encoded"
-                if one.how == "encoded"
-                else "numbers"
-                if one.how == "numbers"
-                else "",
-                benchmark=benchmark,
-                size=one.size,
-                counted=COUNTED.get(one.how, "bytes"),
-                most=LIMITS[one.how],
-            )
+                who.path / one.name, None, "S3.weights", case=case, benchmark=benchmark,
+                size=one.size, counted=counted, most=LIMITS[one.how],
+            )  # fmt: skip
     small = [one for one in carriers if one.share < 1]
     if sum(one.share for one in small) >= TOGETHER:
         folder, files = who.path / "benchmarks" / benchmark, len({one.name for one in small})
