@@ -13,7 +13,12 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT, require_checkout
 from cepheid.tools.console.arguments import read_command
-from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool
+from cepheid.tools.console.program import (
+    EXIT_FINE,
+    fill_templates,
+    make_new_folder,
+    run_tool,
+)
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
@@ -61,9 +66,7 @@ def _compute_digest(words: Mapping[str, str]) -> str:
 def _fill(folder: Path, templates: Path, words: Mapping[str, str]) -> None:
     """Write what the templates say into a new folder: everything or nothing."""
     with make_new_folder(folder) as made:
-        for template in sorted(templates.iterdir()):
-            text = Template(template.read_text(encoding="utf-8")).substitute(words)
-            (made / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
+        fill_templates(templates, words, made)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Whoever waits sees bars with the time left on a terminal, and plain lines elsewh
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO
+from typing import IO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -67,25 +67,31 @@ def _describe_rest(seconds: float) -> str:
     return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-class RunDisplay:
-    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
+class _Display:
+    """A bar that is shown within a block."""
 
-    def __init__(self, definition: Definition, console: Console) -> None:
+    def __init__(self, definition: Definition, console: Console, total: int | None) -> None:
         self.definition, self.console = definition, console
-        self.started_seconds: float | None = None
         self.drawn_seconds = 0.0
-        measured = evidence.load(definition)
-        usual = evidence.summarize_samples(measured, definition) if measured else None
-        self.expected_samples = usual[1] if usual else definition.timing.max_samples
         self.bar = _make_bar(console)
-        self.task = self.bar.add_task("starting", total=self.expected_samples)
+        self.task = self.bar.add_task("starting", total=total)
 
-    def __enter__(self) -> "RunDisplay":
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.bar.stop()
+
+
+class RunDisplay(_Display):
+    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        self.started_seconds: float | None = None
+        usual = evidence.find_usual_samples(definition)
+        self.expected_samples = usual or definition.timing.max_samples
+        super().__init__(definition, console, self.expected_samples)
 
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called at every step."""
@@ -112,24 +118,14 @@ class RunDisplay:
             self.console.print(_format_quality(done, self.definition, progress.quality))
 
 
-class GenerationDisplay:
+class GenerationDisplay(_Display):
     """The progress of one run that generates: a bar of repetitions, a line per number of images."""
 
     def __init__(self, definition: Definition, console: Console) -> None:
         assert definition.generation is not None
         schedule = definition.generation
-        self.definition, self.console = definition, console
         self.repetitions = dict(zip(schedule.counts, schedule.repetitions, strict=True))
-        self.drawn_seconds = 0.0
-        self.bar = _make_bar(console)
-        self.task = self.bar.add_task("starting", total=None)
-
-    def __enter__(self) -> "GenerationDisplay":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.bar.stop()
+        super().__init__(definition, console, None)
 
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called before every repetition."""

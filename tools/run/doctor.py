@@ -16,7 +16,7 @@ from cepheid.rules.host import usable_processors
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
-from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
+from cepheid.tools.run.costs import describe_disk, describe_minutes, find_existing, find_reference
 
 if TYPE_CHECKING:
     from cepheid.reference.machine.accelerators import Accelerators
@@ -73,9 +73,7 @@ def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
     yield "processors", f"{usable_processors()} usable{load}"
     memory = psutil.virtual_memory()
     yield "memory", f"{memory.available / 1e9:.0f} of {memory.total / 1e9:.0f} GB available"
-    place = data.absolute()
-    while not place.exists():
-        place = place.parent
+    place = find_existing(data)
     free = f"{shutil.disk_usage(place).free / 1e9:,.0f} GB free"
     refusal = "" if os.access(place, os.W_OK) else "; not writable: give --data and --output"
     yield "disk", f"{free} for {data}{refusal}"
@@ -121,8 +119,7 @@ def _list_lacking_extras(name: str) -> list[str]:
 
 def _estimate_minutes(chosen: Definition) -> str:
     """Return the minutes of a training to the target, by timed steps on noise."""
-    measured = evidence.load(chosen)
-    usual = evidence.summarize_samples(measured, chosen) if measured else None
+    usual = evidence.find_usual_samples(chosen)
     if chosen.kind == "generate" or usual is None:
         return "-"
     from cepheid.benchmarks import registry
@@ -135,7 +132,7 @@ def _estimate_minutes(chosen: Definition) -> str:
         task: Trainer = find_create(registry.import_task(chosen, "torch"))(config, ranks)
         task.build()
         seconds = min(_time_step(task) for _ in range(1 + STEPS))
-    return f"{usual[1] * seconds / 60:.1f}"
+    return f"{usual * seconds / 60:.1f}"
 
 
 def _time_step(task: "Trainer") -> float:
