@@ -244,16 +244,14 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
 
 
 def _read_rules(document: Mapping[str, Any]) -> Mapping[str, RoundRule]:
-    return MappingProxyType({rule.id: rule for rule in map(_rule, document["rules"].items())})
+    return MappingProxyType({
+        rule: RoundRule(rule, how["kind"], how.get("severity", "error"), how.get("waivable", False))
+        for rule, how in document["rules"].items()
+    })  # fmt: skip
 
 
 def _read_form(form: Mapping[str, Any]) -> LogForm:
     return LogForm(**{**form, "tolerated": frozenset(form.get("tolerated", ()))})
-
-
-def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
-    rule_id, how = entry
-    return RoundRule(rule_id, how["kind"], how.get("severity", "error"), how.get("waivable", False))
 
 
 @cache
