@@ -203,23 +203,25 @@ class Reader:
             self.refused.append(Refused(self.show(path), why))
             return ""
 
-    def read_around_result(self, folder: Path) -> Submitter:
-        """Read one result, with its system's description where it lies in a submitter's folder."""
-        if not layout.is_in_layout(folder):
-            return self.make_submitter(folder, {}, [self.list_result(folder, None)])
-        system, root = folder.parent.name, folder.parents[2]
-        result = self.list_result(folder, system)
+    def read_around_result(self, folder: Path, log: Path | None = None) -> Submitter:
+        """Read one result, with its system's description where it lies in a submitter's folder.
+
+        With a ``log``, the result has that log alone.
+        """
+        system = folder.parent.name if layout.is_in_layout(folder) else None
+        result = (
+            ResultFolder(self.show(folder), system, (self.show(log),))
+            if log
+            else self.list_result(folder, system)
+        )
+        if system is None:
+            return self.make_submitter(folder, {}, [result])
+        root = folder.parents[2]
         return self.make_submitter(root, self.read_systems(root, system), [result])
 
     def read_single_log(self, file: Path) -> Submitter:
         """Read what lies around one log, with that log alone."""
-        runs = (self.show(file),)
-        folder = file.parent
-        if not layout.is_in_layout(folder):
-            return self.make_submitter(folder, {}, [ResultFolder(self.show(folder), None, runs)])
-        system, root = folder.parent.name, folder.parents[2]
-        result = ResultFolder(self.show(folder), system, runs)
-        return self.make_submitter(root, self.read_systems(root, system), [result])
+        return self.read_around_result(file.parent, file)
 
     def make_submitter(
         self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]

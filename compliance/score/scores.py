@@ -147,18 +147,14 @@ def score_generation(runs: Sequence[RunSummary]) -> Score | None:
     """
     if not runs or not all(run.generation for run in runs):
         return None
+    names = [metric.name for metric in METRICS]
+    whole = [name for name in names if all(run.generation.get(name, 0) > 0 for run in runs)]
+    starts = [run.started_ms for run in runs]
     levels = {
-        metric.name: _average_metric(runs, metric.name)
-        for metric in METRICS
-        if all(run.generation.get(metric.name, 0) > 0 for run in runs)
+        name: average([math.log(run.generation[name]) for run in runs], starts) for name in whole
     }
     main = levels[GENERATION.ranked_by]
     values = tuple(run.generation[GENERATION.ranked_by] for run in runs)
     estimates = {name: level.estimate(CONFIDENCE) for name, level in levels.items()}
     cost = replace(main, log_mean=-main.log_mean)
     return Score(GENERATION, estimates, cost, values, frozenset(range(len(runs))))
-
-
-def _average_metric(runs: Sequence[RunSummary], name: str) -> Level:
-    logs = [math.log(run.generation[name]) for run in runs]
-    return average(logs, [run.started_ms for run in runs])

@@ -6,7 +6,7 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 import math
 import os
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -53,14 +53,10 @@ def withhold(summary: ResultSummary, findings: Iterable[Finding]) -> ResultSumma
     runs = []
     for run in summary.runs:
         about = [error for error in errors if log_of.get(_locate(error.path), run.path) == run.path]
-        runs.append(_withhold(run, {error.rule for error in about}))
+        gone = [name for name in VOUCHED_BY if not is_vouched_for(name, about)]
+        nothing: dict[str, Any] = {name: {} if name == "generation" else None for name in gone}
+        runs.append(replace(run, **nothing))
     return replace(summary, runs=tuple(runs))
-
-
-def _withhold(run: RunSummary, broken: Collection[str]) -> RunSummary:
-    gone = [name for name, rules in VOUCHED_BY.items() if any(rule in broken for rule in rules)]
-    nothing: dict[str, Any] = {name: {} if name == "generation" else None for name in gone}
-    return replace(run, **nothing)
 
 
 def _list_logs(run: RunSummary) -> tuple[Path, Path]:
@@ -73,7 +69,7 @@ def _locate(path: Path) -> Path:
 
 
 WITHDRAWN = "S8"  # the rule whose finding says so
-NO_POINTS = "T21", "not_measured"
+NO_POINTS = "T21.not_measured"
 
 Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", "pass", "fail"]
 
@@ -164,29 +160,23 @@ class Standing:
     def text(self) -> str:
         """What stands in place of a score or beside it, empty where nothing needs to be said."""
         if self.has_failed:  # for example "rejected: 2 errors (T12, T10)"
-            return f"{self.verdict}: {_count_errors(self.errors)}"
+            number, rules = len(self.errors), dict.fromkeys(each.rule for each in self.errors)
+            plural = "" if number == 1 else "s"
+            return f"{self.verdict}: {number} error{plural} ({', '.join(rules)})"
         if self.verdict == "withdrawn":
             return "withdrawn"
         if self.doubt:
             return f"provisional: {self.doubt}"
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
-        return (
-            "no score: a run missed the targets"
-            if self.verdict == "scored" and not self.score
-            else ""
-        )
+        has_none = self.verdict == "scored" and not self.score
+        return "no score: a run missed the targets" if has_none else ""
 
     @property
     def cost(self) -> float:
         """What results are ranked by, less is better; infinite without a score."""
         weak = 1 / self.weak.models_per_minute if self.weak else math.inf
         return self.score.cost if self.score else weak
-
-
-def _count_errors(errors: Sequence[Finding]) -> str:
-    rules = ", ".join(dict.fromkeys(finding.rule for finding in errors))
-    return f"{len(errors)} error{'' if len(errors) == 1 else 's'} ({rules})"
 
 
 def judge_result(
@@ -224,9 +214,7 @@ def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterato
     """Yield why a score must not be ranked as if it were proven."""
     if definition.provisional:
         yield "its targets may still change"
-    if any(
-        finding.rule == NO_POINTS[0] and finding.code.endswith(NO_POINTS[1]) for finding in findings
-    ):
+    if any(finding.code == NO_POINTS for finding in findings):
         yield "there are no reference convergence points"
 
 

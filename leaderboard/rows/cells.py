@@ -11,11 +11,6 @@ from cepheid.compliance.score.kinds import BenchmarkKind, Unit
 from cepheid.leaderboard.rows.entry import Entry
 
 
-def count(number: int, thing: str, several: str = "") -> str:
-    """Count things in words, with the plural where there are several: ``1 run``, ``2 runs``."""
-    return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
-
-
 def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
     """Return each entry with its rank among those with a score, or None; the fastest are first."""
     levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]

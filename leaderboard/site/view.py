@@ -26,7 +26,6 @@ from cepheid.leaderboard.plots.drawing import (
 )
 from cepheid.leaderboard.plots.plot import get_shape, name_look, pick_colour
 from cepheid.leaderboard.rows.cells import (
-    count,
     describe_basis,
     format_range,
     format_reference,
@@ -45,6 +44,7 @@ from cepheid.leaderboard.site.history import (
     compare_with_last,
     trace_bests,
 )
+from cepheid.rules.layout import count
 
 if TYPE_CHECKING:
     import jinja2

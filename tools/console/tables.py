@@ -9,7 +9,6 @@ from functools import partial
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, Unit, format_number
 from cepheid.leaderboard.rows.cells import (
     choose_unit,
-    count,
     describe_basis,
     describe_parallelism,
     describe_precision,
@@ -18,7 +17,7 @@ from cepheid.leaderboard.rows.cells import (
     rank_rows,
 )
 from cepheid.leaderboard.rows.entry import Entry, describe_group, group_entries
-from cepheid.rules.layout import find_width, lay_out, wrap
+from cepheid.rules.layout import count, find_width, lay_out, wrap
 from cepheid.rules.metrics import METRICS
 
 REASONS_MAX = 3  # of one entry

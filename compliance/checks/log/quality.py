@@ -106,14 +106,9 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
             for target in definition.quality
             if not target.holds(event.metadata["metrics"][target.metric])
         ]
-        yield breach(
-            run,
-            stop,
-            "T9.false_success",
-            case=("twice" if wanted > 1 else "") if definition.kind == "train" else "generated",
-            targets=targets,
-            missed=", ".join(missed) or ("one evaluation" if evaluations else "no evaluation"),
-        )
+        case = case if definition.kind == "train" else "generated"
+        shown = ", ".join(missed) or ("one evaluation" if evaluations else "no evaluation")
+        yield breach(run, stop, "T9.false_success", case=case, targets=targets, missed=shown)
 
 
 @rule("T10", Needs.TIMELINE)
@@ -127,15 +122,17 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
         logged = {name: run.value(name) for name in definition.hyperparameters}
         expected["model_parameters"] = definition.count_parameters(logged)
     for key, count in expected.items():
-        event = run.first(key)
+        event, case = run.first(key), "model" if key == "model_parameters" else ""
         if event is not None and event.value != count:
-            yield breach(
-                run, event, "T10.size", case="model" if key == "model_parameters" else "", key=key,
-                count=count,
-            )  # fmt: skip
+            yield breach(run, event, "T10.size", case=case, count=count)
     if "model_parameters" not in expected:
         yield from _check_parameters(run)
-    yield from _check_data(run, definition)
+    data = run.first("data_digest")
+    if data is not None and definition.data_digest not in (None, data.value):
+        yield breach(
+            run, data, "T10.data", expected=format_value(definition.data_digest),
+            name=definition.name, scale=definition.scale,
+        )  # fmt: skip
     if definition.kind == "train":
         yield from _check_batches(run)
         yield from _check_epochs(run, definition)
@@ -152,27 +149,13 @@ def _check_parameters(run: RunLog) -> Iterator[Finding]:
 
 def _check_run_stop(run: RunLog) -> Iterator[Finding]:
     stop, blocks = run.all("run_stop")[0], run.all("block_stop")
-    if stop.metadata["samples_count"] != run.samples_trained:
+    logged, trained = stop.metadata["samples_count"], run.samples_trained
+    if logged != trained:
+        why = f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"
         yield breach(
-            run,
-            stop,
-            "T10.run_stop_count",
-            samples_trained=run.samples_trained,
-            because=f", as on line {blocks[-1].line}"
-            if blocks
-            else ", since no block was completed",
-            samples_count=format_value(stop.metadata["samples_count"]),
-        )
-
-
-def _check_data(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    event = run.first("data_digest")
-    if event is None or definition.data_digest in (None, event.value):
-        return
-    yield breach(
-        run, event, "T10.data", expected=format_value(definition.data_digest), name=definition.name,
-        scale=definition.scale,
-    )  # fmt: skip
+            run, stop, "T10.run_stop_count", samples_trained=trained, because=why,
+            samples_count=format_value(logged),
+        )  # fmt: skip
 
 
 def _check_batches(run: RunLog) -> Iterator[Finding]:

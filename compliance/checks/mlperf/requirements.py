@@ -6,7 +6,7 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from cepheid.compliance.checks.mlperf.submitted import find_power_problems
-from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
+from cepheid.compliance.checks.mlperf.verdict import Breach, find_breaches
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.contents import is_like_log
@@ -72,7 +72,7 @@ def _describe(run: RunLog, found: Breach) -> Finding:
     return breach(
         run,
         found.at,
-        _CODES[found.kind],
+        f"M1.{found.kind}",
         keys=escape(" or ".join(found.keys)),
         least=found.least,
         plural="" if found.least == 1 else "s",
@@ -82,16 +82,6 @@ def _describe(run: RunLog, found: Breach) -> Finding:
         file=escape(found.file),
         number=found.times,
     )
-
-
-_CODES: Mapping[Kind, str] = {
-    "missing": "M1.missing",
-    "value": "M1.value",
-    "never": "M1.never",
-    "end": "M1.end",
-    "unreadable": "M1.unreadable",
-    "no_rules": "M1.no_rules",
-}
 
 
 @rule("M2", Needs.RESULT)
@@ -115,13 +105,8 @@ def check_logs_of_result(
         yield breach(result.path / SCALING, None, "M2.scaling", got=format_value(result.scaling))
     logged = {text for run in result.runs if (text := run.text("submission_division"))}
     if place.division and logged and logged != {place.division.lower()}:
-        yield breach(
-            result,
-            None,
-            "M2.division",
-            described=escape(place.division),
-            logged=escape(", ".join(sorted(logged))),
-        )
+        described, named = escape(place.division), escape(", ".join(sorted(logged)))
+        yield breach(result, None, "M2.division", described=described, logged=named)
     of_power = find_power_problems(result.folder)
     broken = [run for run in result.runs if run.path.stem in of_power or is_broken(run, place)]
     allowed = judged_by.runs.drop_slowest
@@ -150,17 +135,12 @@ def check_convergence(
         )  # fmt: skip
     if found is None or found.verdict == "pass":
         return
+    size, verdict = found.batch_size, found.verdict
     if RCP_BYPASS in result.folder.bypassed:
-        yield breach(
-            result,
-            None,
-            "M3.bypassed",
-            verdict=_VERDICTS[found.verdict],
-            batch_size=found.batch_size,
-            needed=found.mean,
-        )
-    elif found.verdict == "missing point":
-        yield breach(result, None, "M3.missing_point", batch_size=found.batch_size)
+        why, needed = _VERDICTS[verdict], found.mean
+        yield breach(result, None, "M3.bypassed", verdict=why, batch_size=size, needed=needed)
+    elif verdict == "missing point":
+        yield breach(result, None, "M3.missing_point", batch_size=size)
     elif found.point:
         yield breach(
             result,
@@ -194,7 +174,8 @@ def compare_with_mlcommons(
     rule_set, runs = rounds.load(place.round).rule_set, result.runs
     reference = _find_reference(result, judged_by, place)
     sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
-    counts = [_count(run) for run in runs]
+    # epochs or samples to the target, with three digits as mlcommons counts them
+    counts = [round(run.progress[0], 3) if run.progress else math.inf for run in runs]
     is_whole = _has_enough(result, judged_by) and len(sizes) == 1
     missed = counts.count(math.inf)
     if not (is_whole and reference) or missed > judged_by.runs.drop_slowest:
@@ -219,11 +200,6 @@ def _has_enough(result: ResultLogs, judged_by: Definition | RoundBenchmark) -> b
     """Return whether a result has as many runs as are required; weak scaling may have more."""
     runs, required = len(result.runs), judged_by.runs.required
     return runs == required or (runs > required and result.folder.scale == "weak")
-
-
-def _count(run: RunLog) -> float:
-    """Return the epochs or samples to the target, with three digits as mlcommons counts them."""
-    return round(run.progress[0], 3) if run.progress else math.inf
 
 
 NAMED_MAX = 5  # logs that break rules, of one result

@@ -68,7 +68,7 @@ def _check_quality(runs: Sequence[RunLog], definition: Definition) -> Iterator[F
             other, there = seen[same]
             place = f"{other.path.name}, line {there.line}"
             metrics = format_value(dict(traces[same].metrics))
-            yield _report_copied_quality(run, traces[same].line, place, metrics)
+            yield breach(run, traces[same].line, "T19.copied_quality", other=place, got=metrics)
         for trace, point in traces.items():
             seen.setdefault(trace, (run, point))
 
@@ -85,21 +85,18 @@ def _check_quality_of_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
         if other is not run:
             place = f"{other.path.name}, at all evaluations"
             last = f"{format_value(course[-1].value)} at the last of {len(course):,}"
-            yield _report_copied_quality(run, course[0].line, place, last)
-
-
-def _report_copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
-    return breach(run, line, "T19.copied_quality", other=place, got=got)
+            yield breach(run, course[0].line, "T19.copied_quality", other=place, got=last)
 
 
 def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Finding]:
     """Report runs that share all losses, or all times between events, with an earlier run."""
     seen: dict[object, RunLog] = {}
     for run in runs:
+        generated = tuple(encode_canonically(each.value) for each in run.all("generation_times"))
         traces = {
             ("loss", _list_losses(run)): _LOSSES,
             ("time", _list_intervals_ms(run)): _TIMES,
-            ("generation", _list_generation_times(run)): _GENERATION_TIMES,
+            ("generation", generated): _GENERATION_TIMES,
         }
         known = {trace: described for trace, described in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
@@ -116,11 +113,6 @@ def _list_losses(run: RunLog) -> tuple[float, ...]:
     losses = tuple(float(loss) for loss in logged if is_number(loss) and abs(loss) < 1e300)
     telling = {loss for loss in losses if float(f"{loss:.4g}") != loss}
     return losses if len(telling) >= COPIED_LOSSES_MIN else ()
-
-
-def _list_generation_times(run: RunLog) -> tuple[str, ...]:
-    """Return the times that a run of generation measured."""
-    return tuple(encode_canonically(event.value) for event in run.all("generation_times"))
 
 
 def _list_intervals_ms(run: RunLog) -> tuple[float, ...]:

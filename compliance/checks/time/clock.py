@@ -112,8 +112,6 @@ def measure_spread_ms(readings: Sequence[tuple[float, float]]) -> float:
 
 
 CLOCK_TOLERANCE_MS = 100.0
-
-
 CLOCK_TOLERANCE_SHARE = 1e-3
 
 
@@ -173,7 +171,7 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
         back = _describe_step_back(before, event) if before is not None else ""
         before = event
         if back:
-            yield _report_step_back(run, event, back)
+            yield breach(run, event, "T4.step_back", step=back)
             drift = _Drift()  # begin anew, so that one step gives one finding
             continue
         clock_ms = event.monotonic_ms
@@ -200,11 +198,8 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
     back_ms = [milliseconds for milliseconds in apart_ms if milliseconds < 0]
     times = "" if len(back_ms) == 1 else f" {len(back_ms):,} times, at most"
     message = f"time_ms steps back{times} by {-min(back_ms):,.0f} ms"
-    yield _report_step_back(run, run.events[apart_ms.index(back_ms[0]) + 1], message)
-
-
-def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
-    return breach(run, event, "T4.step_back", step=message)
+    first = run.events[apart_ms.index(back_ms[0]) + 1]
+    yield breach(run, first, "T4.step_back", step=message)
 
 
 def format_metadata(event: Event, name: str) -> str:
