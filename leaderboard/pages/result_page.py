@@ -43,7 +43,7 @@ def make_pages(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]
 def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     colour = site.devices.get(entry.hardware.device, 0)
-    spans = [(run.summary.number, span) for run in entry.runs for span in run.course.spans]
+    spans = [(str(run.summary.number), span) for run in entry.runs for span in run.course.spans]
     own = [finding for finding in entry.findings if not _is_of_another(finding, entry)]
     shown = own[:FINDINGS_MAX]
     metrics = list_metrics(definition) if definition else []
@@ -64,7 +64,16 @@ def _render_page(site: Site, entry: Entry) -> str:
         unit=unit,
         run_heads=["run", f"#{name_unit(unit)}", "status", *done, "#seed", "#kJ", *heads, "log"],
         lines=draw_time_lines(entry.runs),
-        spans=map(_describe_span, spans),
+        spans=(
+            (
+                str(number),
+                span.kind,
+                span.note,
+                f"{span.start_seconds:.3f}",
+                f"{span.stop_seconds:.3f}",
+            )
+            for number, span in spans
+        ),
         left_out=sum(run.course.left_out_spans for run in entry.runs),
         plots=list(filter(None, drawn)),
         colour=colour,
@@ -179,9 +188,3 @@ def describe_span(span: Span) -> str:
     """Return a span as text, as in ``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
     what = ", ".join(filter(None, (span.kind, span.note)))
     return f"{what}: {span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"
-
-
-def _describe_span(numbered: tuple[int, Span]) -> Sequence[str]:
-    number, span = numbered
-    ends = f"{span.start_seconds:.3f}", f"{span.stop_seconds:.3f}"
-    return str(number), span.kind, span.note, *ends

@@ -93,13 +93,13 @@ def write_links(source: str) -> "Markup":
 
 def write_rows(rows: Iterable[Sequence[str]]) -> "Markup":
     """Write the rows of a plain table. Most hold numbers, so a row is looked at as a whole."""
-    return mark("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))
-
-
-def _write_cells(row: Sequence[str]) -> str:
-    text = "".join(row)
-    is_plain = text.isprintable() and not _MARKUP.search(text)
-    return "</td><td>".join(row if is_plain else map(write_text, row))
+    written = []
+    for row in rows:
+        text = "".join(row)
+        is_plain = text.isprintable() and not _MARKUP.search(text)
+        cells = "</td><td>".join(row if is_plain else map(write_text, row))
+        written.append(f"<tr><td>{cells}</td></tr>")
+    return mark("\n".join(written))
 
 
 def draw(plot: Plot) -> "Markup":

@@ -50,14 +50,10 @@ class Difference:
         if self.field in LISTS:
             word = "new" if self.old is None else "no more"
             return f"{word}: {_format(self.new if self.old is None else self.old)}"
-        return f"{name}: {_format(self.old)} → {_format(self.new)}{self._percent}"
-
-    @property
-    def _percent(self) -> str:
-        old, new = self.old, self.new
+        old, new, percent = self.old, self.new, ""
         if isinstance(old, float) and isinstance(new, float) and old:
-            return f" ({100 * (new - old) / abs(old):+.1f}%)"
-        return ""
+            percent = f" ({100 * (new - old) / abs(old):+.1f}%)"
+        return f"{name}: {_format(old)} → {_format(new)}{percent}"
 
 
 @dataclass(frozen=True)

@@ -239,15 +239,16 @@ class Entry:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs with what happened in them, for results that were judged with their course."""
-        score = self.standing.score
-        return tuple(
-            _make_run(
-                summary,
-                score is not None and place in score.counted,
-                score.values[place] if score else None,
+        score, runs = self.standing.score, []
+        for place, summary in enumerate(self.judged.runs):
+            if summary.course is None:
+                path = summary.path
+                raise ValueError(f"{path}: judged without its course; judge(…, keep='courses')")
+            counts, value = (
+                (place in score.counted, score.values[place]) if score else (False, None)
             )
-            for place, summary in enumerate(self.judged.runs)
-        )
+            runs.append(Run(summary, summary.course, counts, value))
+        return tuple(runs)
 
     @cached_property
     def picture(self) -> Path | None:
@@ -259,12 +260,6 @@ class Entry:
     def code(self) -> Path | None:
         """The submitted code of the benchmark, if there is any."""
         return find_code(self.judged, self.names.benchmark)
-
-
-def _make_run(summary: RunSummary, counts: bool, value: float | None) -> Run:
-    if summary.course is None:
-        raise ValueError(f"{summary.path}: judged without its course; judge(…, keep='courses')")
-    return Run(summary, summary.course, counts, value)
 
 
 def _is_picture(path: Path) -> bool:
