@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_checkout("a new benchmark")
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title}
-    words["definition_digest"] = _compute_digest(words)
+    template = (TEMPLATES / "benchmark.yaml.template").read_text(encoding="utf-8")
+    document = yaml.safe_load(Template(template).substitute(words))
+    words["definition_digest"] = definition.parse(document, "mini").digest  # of its evidence
     dataset = DATASETS / name
     if os.path.lexists(folder):
         raise UserError(f"{folder}: already exists; change it, or move it away")
@@ -54,13 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.dataset:
         print(COMMAND.texts["next_with_dataset"].format(**names))
     return EXIT_FINE
-
-
-def _compute_digest(words: Mapping[str, str]) -> str:
-    """Return the digest of the example's definition, to which its evidence belongs."""
-    template = (TEMPLATES / "benchmark.yaml.template").read_text(encoding="utf-8")
-    document = yaml.safe_load(Template(template).substitute(words))
-    return definition.parse(document, "mini").digest
 
 
 def _fill(folder: Path, templates: Path, words: Mapping[str, str]) -> None:

@@ -48,14 +48,20 @@ class Waiver(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dispute(Decision):
+class Ruling(Decision):
+    """What somebody decided on a day, and the reason."""
+
+    reason: str
+    who: str
+    on: datetime.date
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute(Ruling):
     """Which of two equal results stands: ``path`` alone if the ``other`` is the copy, or both."""
 
     other: PurePosixPath
     verdict: str
-    reason: str
-    who: str
-    on: datetime.date
 
     @property
     def lets_both_stand(self) -> bool:
@@ -79,12 +85,8 @@ class Objection(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Withdrawal(Decision):
+class Withdrawal(Ruling):
     """A result that its submitter or the organisers withdrew, with the reason (S8)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +98,13 @@ class Receipt(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotConfirmed(Decision):
+class NotConfirmed(Ruling):
     """A result of a preview system that the next round did not confirm (S13)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction(Decision):
+class Reproduction(Ruling):
     """A result that the organisers ran again and found confirmed; ``reason`` says how (S9)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 KINDS: Mapping[str, type[Decision]] = {

@@ -44,6 +44,7 @@ def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     colour = site.devices.get(entry.hardware.device, 0)
     spans = [(str(run.summary.number), span) for run in entry.runs for span in run.course.spans]
+    seconds = "{:.3f}".format
     own = [finding for finding in entry.findings if not _is_of_another(finding, entry)]
     shown = own[:FINDINGS_MAX]
     metrics = list_metrics(definition) if definition else []
@@ -64,16 +65,10 @@ def _render_page(site: Site, entry: Entry) -> str:
         unit=unit,
         run_heads=["run", f"#{name_unit(unit)}", "status", *done, "#seed", "#kJ", *heads, "log"],
         lines=draw_time_lines(entry.runs),
-        spans=(
-            (
-                str(number),
-                span.kind,
-                span.note,
-                f"{span.start_seconds:.3f}",
-                f"{span.stop_seconds:.3f}",
-            )
-            for number, span in spans
-        ),
+        spans=[
+            (number, one.kind, one.note, seconds(one.start_seconds), seconds(one.stop_seconds))
+            for number, one in spans
+        ],
         left_out=sum(run.course.left_out_spans for run in entry.runs),
         plots=list(filter(None, drawn)),
         colour=colour,

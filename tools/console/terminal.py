@@ -53,18 +53,16 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
             if first < done < total and now - started >= next_told:
                 next_told = 2 * (now - started)
                 rate = (done - first) / (now - started)
+                left = (total - done) / rate
+                rest = f"{left / 60:,.0f} min" if left >= 90 else f"{left:.0f} s"
                 say(wrap(
-                    f"{title}: about {_describe_rest((total - done) / rate)} left at {rate:,.1f} "
+                    f"{title}: about {rest} left at {rate:,.1f} "
                     f"{unit}/s, as measured on the first {done - first:,}"
                 ))  # fmt: skip
             if done == total:
                 say(f"{title}: done in {time.monotonic() - started:.0f} s")
 
         yield on_progress
-
-
-def _describe_rest(seconds: float) -> str:
-    return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 class _Display:

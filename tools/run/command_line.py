@@ -167,7 +167,9 @@ def list_benchmarks() -> str:
 
 def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
-    title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
+    targets = " and ".join(map(str, chosen.quality))
+    targets += " (provisional targets)" if chosen.provisional else ""
+    title = f"{chosen.name}, {chosen.scale} scale: {targets}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
     about += [f"{metric}: {meaning}" for metric, meaning in chosen.meanings.items()]
     about.append(f"definition_digest {chosen.digest}")
@@ -197,11 +199,6 @@ def list_settings(chosen: Definition) -> str:
         tables.append(_format(rows))
     tables.append("precision, compile, threads and more, which all benchmarks know: see --help")
     return wrap("\n\n".join(tables))
-
-
-def _describe_targets(chosen: Definition) -> str:
-    provisional = " (provisional targets)" if chosen.provisional else ""
-    return " and ".join(map(str, chosen.quality)) + provisional
 
 
 def _describe(allowed: Allowed) -> str:

@@ -16,12 +16,13 @@ def describe_end(chosen: Definition, result: Path, output: Path, required: int) 
     paths = sorted(result.glob("result_*.txt"), key=lambda path: path.stat().st_mtime)
     if not paths:
         return ""
-    log = runlog.read(paths[-1])
+    log, here = runlog.read(paths[-1]), Path.cwd()
+    page = ROOT / "benchmarks" / chosen.name / "README.md"
     lines = [
         f"{chosen.name}, {chosen.scale} scale: {len(paths)} of {required} runs",
         *_list_lines(chosen, log, has_accelerators(output, result.parent.name)),
         *_list_next(paths, output, required),
-        f"about it: {_find_page(chosen)}",
+        f"about it: {page.relative_to(here) if page.is_relative_to(here) else page}",
     ]
     return wrap("\n".join(["", *lines]))
 
@@ -53,8 +54,3 @@ def _list_next(paths: list[Path], output: Path, required: int) -> Iterator[str]:
     more = f"the same command with --runs +1 makes one run more, {missing} give a score"
     yield f"next: {more}" if missing > 0 else f"next: `cepheid summary {output}`"
     yield f"see: `cepheid leaderboard {output}` draws curves and pictures as pages"
-
-
-def _find_page(chosen: Definition) -> str:
-    path = ROOT / "benchmarks" / chosen.name / "README.md"
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
