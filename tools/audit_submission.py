@@ -87,7 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _describe_rejection(choice: Choice) -> str:
-    """Describe why a result is not audited: the checker's errors."""
     lines = [finding.text(explain=False) for finding in choice.errors[:SHOWN_MAX]]
     why = f"not repeated: the checker rejects this result, {len(choice.errors)} errors in its logs"
     return "\n".join([*lines, f"{choice.result.folder.path}: {why}"])

@@ -109,7 +109,6 @@ def _add_system(
 def _collect_words(
     chosen: Definition, arguments: argparse.Namespace, system: str
 ) -> dict[str, str]:
-    """Return the values for the placeholders of the templates."""
     return {
         "benchmark": chosen.name,
         "title": chosen.title,

@@ -147,7 +147,6 @@ def judge(
 def _report_decisions(
     packages: Sequence[Package], submitters: Sequence[JudgedSubmitter], judged_in: Round
 ) -> list[Finding]:
-    """Report what is wrong with the organisers' files, each once."""
     used = [waiver for judged in submitters for waiver in judged.waivers]
     findings: list[Finding] = []
     for package in packages:

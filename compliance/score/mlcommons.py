@@ -137,7 +137,6 @@ def _average(counts: Sequence[float], dropped: int) -> float:
 
 
 def _make_point(size: float, mean: float, deviation: float, number: int, runs: Runs) -> Point:
-    """Make a point of a number of the reference's runs."""
     submitted = runs.required - 2  # also for the benchmark that drops four at each end
     error = deviation * math.sqrt(1 / number + 1 / submitted)
     return Point(size, mean, deviation, error, number + submitted - 2)

@@ -283,7 +283,6 @@ def load_reference_points(entry: Entry) -> tuple[Expected, ...]:
 
 
 def _load_points(entry: Entry) -> rcp.ReferencePoints | None:
-    """Load the reference points of a result's benchmark in its round."""
     known = entry.definition
     return rcp.load(known.name, known.scale, entry.judged.judged_in.name) if known else None
 

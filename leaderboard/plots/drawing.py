@@ -146,7 +146,6 @@ def draw(plot: Plot) -> "Markup":
 
 
 def _draw_axes(plot: Plot, across: Scale, up: Scale) -> str:
-    """Draw gridlines and numbers of both axes."""
     lines, texts = [], []
     for tick in across.make_ticks(plot.x.show, plot.x.values):
         lines.append(element("line", x1=tick.place, x2=tick.place, y1=TOP, y2=BOTTOM))
@@ -169,7 +168,6 @@ def _draw_line(points: Iterable[Point], across: Scale, up: Scale, kind: str, tit
 
 
 def _draw_series(one: Series, plot: Plot, across: Scale, up: Scale, is_titled: bool) -> str:
-    """Draw a series: its band, its lines, its marks."""
     parts = []
     if one.band:
         corners = [(a, low) for a, low, _ in one.band] + [(a, b) for a, _, b in one.band[::-1]]

@@ -159,7 +159,6 @@ def drop_close(
 
 
 def _pick_ticks(low: float, high: float) -> list[float]:
-    """Return four to nine round values."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)

@@ -129,7 +129,6 @@ def describe_parallelism(entry: Entry) -> str:
 
 
 def _list_setup(entry: Entry, keys: Mapping[str, str]) -> dict[str, str]:
-    """Return what all logs say of some keys, by their short names."""
     runs = entry.judged.runs
     values = {name: {run.setup.get(key) for run in runs} for key, name in keys.items()}
     alike = {name: said.pop() for name, said in values.items() if len(said) == 1}

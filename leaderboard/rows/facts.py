@@ -302,7 +302,6 @@ def find_names(result: JudgedResult) -> Names:
 
 
 def _name(*texts: str | None) -> str:
-    """Return the first text that is not empty."""
     return escape((next(filter(None, texts), None) or UNKNOWN)[:NAME_MAX])
 
 

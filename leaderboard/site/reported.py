@@ -122,7 +122,6 @@ def _draw(
 def _collect_lines(
     settings: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[Point]]:
-    """Collect the points of each line, from the left to the right."""
     lines: dict[str, list[Point]] = {}
     names = settings.get("labels", settings["tables"])
     for table, name in zip(settings["tables"], names, strict=True):

@@ -256,7 +256,6 @@ def _read_form(form: Mapping[str, Any]) -> LogForm:
 
 @cache
 def _read_ours() -> Mapping[str, Any]:
-    """Read our part of the rounds of MLPerf."""
     return _read(OF_MLPERF)
 
 

@@ -32,7 +32,6 @@ Columns = Mapping[str, Callable[[Entry], str]]
 
 
 def _format_score(entry: Entry, unit: Unit) -> str:
-    """Format the score, empty for a result that has a time only."""
     is_scored = entry.main is not None and entry.is_scored
     return entry.kind.format(entry.main.mean * unit.factor) if entry.main and is_scored else ""
 
@@ -120,7 +119,6 @@ def list_columns(members: Sequence[Entry]) -> Columns:
 
 
 def _list_training(members: Sequence[Entry]) -> Columns:
-    """List the columns of a training in the one unit of its table."""
     unit = choose_unit(members) or Unit(members[0].kind.unit)
     return {
         f"score, {unit.name}": partial(_format_score, unit=unit),
@@ -160,7 +158,6 @@ def write_table(
 
 
 def _measure(rows: Sequence[Sequence[str]]) -> int:
-    """Return the characters of a line, with two between the columns."""
     return sum(2 + max(map(len, column)) for column in zip(*rows, strict=True)) - 2
 
 

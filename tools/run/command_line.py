@@ -216,7 +216,6 @@ def _describe(allowed: Allowed) -> str:
 
 
 def _describe_open(rule: Hyperparameter) -> str:
-    """Return what the open division allows."""
     if rule.open.choices:
         return f"also {_describe(rule.open)}"
     if isinstance(rule.default, str):

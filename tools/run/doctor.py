@@ -59,7 +59,6 @@ def _choose(arguments: argparse.Namespace) -> Sequence[str]:
 
 
 def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
-    """Yield what a run depends on here."""
     import psutil
 
     from cepheid.reference.machine.accelerators import find_accelerators
@@ -101,7 +100,6 @@ def _read_version(package: str) -> str:
 
 
 def _describe_devices(found: "Accelerators | None") -> str:
-    """Return the accelerators, and whether torch can use them."""
     if found is None:
         return "no accelerator: runs compute on the processors"
     if extras.find_missing(["torch"]):

@@ -182,7 +182,6 @@ def _find_all(session: Session, config: RunConfig, count: int) -> Iterator[str]:
 
 
 def _describe_ranks(session: Session) -> str:
-    """Describe the ranks of a plan for another machine, "" where it is this one."""
     request = session.request
     if not request.planned_ranks:
         return ""

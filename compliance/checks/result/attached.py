@@ -59,19 +59,20 @@ def find_wrong_energy(
 
 def find_impossible_rows(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
     """Yield times in the rows of a report that are out of order, or not those in the log."""
+    for row in itertools.chain.from_iterable(_list_tables(tables)):
+        yield from _check_order(row)
+        images = row.get("images")
+        timed = run.all("generation_times") if is_integer(images) else ()
+        made = (event for event in timed if event.metadata.get("images_count") == images)
+        for event in itertools.islice(made, 1):
+            yield from _check_times(row, read_repetitions(event))
+
+
+def _list_tables(tables: object) -> Iterator[list[dict[str, object]]]:
+    """Yield the rows of each table of a report, whatever its shape."""
     for table in tables if isinstance(tables, list) else ():
         rows = table.get("rows") if isinstance(table, dict) else None
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict):
-                yield from _check_order(row)
-                made = (
-                    event
-                    for event in run.all("generation_times")
-                    if is_integer(row.get("images"))
-                    and event.metadata.get("images_count") == row["images"]
-                )
-                for event in itertools.islice(made, 1):
-                    yield from _check_times(row, read_repetitions(event))
+        yield [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
@@ -81,11 +82,9 @@ def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, objec
     between its numbers. ``auroc`` in a row called ``Mass`` is ``auroc_mass`` of the log.
     """
     last = run.quality_curve[-1].metrics if run.quality_curve else {}
-    for table in tables if isinstance(tables, list) else ():
+    for rows in _list_tables(tables):
         columns: defaultdict[str, list[float]] = defaultdict(list)
-        rows = table.get("rows") if isinstance(table, dict) else None
-        for row in rows if isinstance(rows, list) else ():
-            cells = row if isinstance(row, dict) else {}
+        for cells in rows:
             label = next((text for text in cells.values() if isinstance(text, str)), "")
             part = re.sub(r"\W+", "_", label[:200].casefold())
             for name, value in cells.items():

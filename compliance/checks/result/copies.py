@@ -29,9 +29,6 @@ from cepheid.rules.systems import find_organisation, rank_team
 COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
 COPIED_INTERVALS_MIN = 5
 COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
-_LOSSES = ("T19.copied_losses", "block_stop")
-_TIMES = ("T19.copied_intervals", "run_start")
-_GENERATION_TIMES = ("T19.copied_times", "generation_times")
 
 
 @rule("T19", Needs.RESULT)
@@ -94,9 +91,9 @@ def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Findi
     for run in runs:
         generated = tuple(encode_canonically(each.value) for each in run.all("generation_times"))
         traces = {
-            ("loss", _list_losses(run)): _LOSSES,
-            ("time", _list_intervals_ms(run)): _TIMES,
-            ("generation", generated): _GENERATION_TIMES,
+            ("loss", _list_losses(run)): ("T19.copied_losses", "block_stop"),
+            ("time", _list_intervals_ms(run)): ("T19.copied_intervals", "run_start"),
+            ("generation", generated): ("T19.copied_times", "generation_times"),
         }
         known = {trace: described for trace, described in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)

@@ -119,7 +119,6 @@ def check_hygiene(who: Submitter) -> Iterator[Finding]:
 
 
 def _check_files(who: Submitter) -> Iterator[Finding]:
-    """Check the names and sizes of all files of a submission."""
     folded: dict[str, SubmittedFile] = {}
     for file in sorted(who.files or (), key=lambda file: file.name):
         path, name, characters = who.path / file.name, file.name.name, len(str(file.name))

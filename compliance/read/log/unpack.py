@@ -28,8 +28,6 @@ class DamagedError(ValueError):
 
 
 class _Pieces(io.RawIOBase):
-    """A file made of pieces."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")
 
