@@ -114,12 +114,6 @@ def check_logs_of_submitter(
     return sort_findings(_run_checks(judged_in, Needs.SUMMARIES, who, summaries))
 
 
-Subject = (
-    RunLog | ResultLogs | Definition | RoundBenchmark | Place | Submitter
-    | Mapping[Path, ResultSummary]
-)  # fmt: skip
-
-
 @cache
 def _list_rules(needs: Needs, only: tuple[str, ...]) -> Sequence[str]:
     """Return the rules of one level, all of which have registered their checks by now."""
@@ -128,7 +122,7 @@ def _list_rules(needs: Needs, only: tuple[str, ...]) -> Sequence[str]:
 
 
 def _run_checks(
-    judged_in: Round, needs: Needs, *subject: Subject, only: tuple[str, ...] = ()
+    judged_in: Round, needs: Needs, *subject: object, only: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)

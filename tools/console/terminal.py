@@ -163,13 +163,6 @@ def _format_times(times: Times) -> str:
     )
 
 
-def show_run(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
-    """Return the display for runs of this kind of benchmark."""
-    if definition.kind == "generate":
-        return GenerationDisplay(definition, console)
-    return RunDisplay(definition, console)
-
-
 def _format_quality(start: str, definition: Definition, quality: Mapping[str, float]) -> str:
     """Return each metric with its target, green if it was reached, then those only reported."""
     parts = [start]
@@ -220,4 +213,5 @@ class Terminal:
 
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return the display for a run of this kind of benchmark."""
-        return show_run(definition, self.console)
+        display = GenerationDisplay if definition.kind == "generate" else RunDisplay
+        return display(definition, self.console)

@@ -64,15 +64,13 @@ def find_second_start(run: RunLog) -> Event | None:
 
 
 def _describe(run: RunLog, found: Breach) -> Finding:
-    if found.kind in ("repeated", "equal"):
-        return breach(
-            run, found.at, "M1.repeated", case="equal" if found.kind == "equal" else "",
-            number=found.times, line=found.first_line, got=found.got, file=found.file,
-        )  # fmt: skip
+    is_equal = found.kind == "equal"
     return breach(
         run,
         found.at,
-        f"M1.{found.kind}",
+        "M1.repeated" if is_equal else f"M1.{found.kind}",
+        case="equal" if is_equal else "",
+        line=found.first_line,
         keys=escape(" or ".join(found.keys)),
         least=found.least,
         plural="" if found.least == 1 else "s",
