@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed
     choice = choose_run(arguments.path, arguments.run, seed)
     if choice.errors:
-        print(_describe_rejection(choice))
+        for finding in choice.errors[:SHOWN_MAX]:
+            print(finding.text(explain=False))
+        why = f"the checker rejects this result, {len(choice.errors)} errors in its logs"
+        print(f"{choice.result.folder.path}: not repeated: {why}")
         return EXIT_FINDINGS
     if choice.seed is not None:
         drawn = f"drawn with --seed {choice.seed}, among {len(choice.converged)} that converged"
@@ -84,12 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         replace_file(arguments.json, json.dumps(account.as_json(), indent=2) + "\n")
     return EXIT_FINE if account.agrees else EXIT_FINDINGS
-
-
-def _describe_rejection(choice: Choice) -> str:
-    lines = [finding.text(explain=False) for finding in choice.errors[:SHOWN_MAX]]
-    why = f"not repeated: the checker rejects this result, {len(choice.errors)} errors in its logs"
-    return "\n".join([*lines, f"{choice.result.folder.path}: {why}"])
 
 
 def _judge(

@@ -15,7 +15,7 @@ from cepheid.compliance.read import powerlog
 from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
-from cepheid.compliance.read.manifest import read_json
+from cepheid.compliance.read.manifest import read_bytes, read_json
 from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.compliance.read.texts import PICTURE_BYTES_MAX, is_png
@@ -55,10 +55,7 @@ def read_attached(folder: ResultFolder) -> Iterator[Attached]:
 def _read_signature(path: Path) -> Attached:
     """Return a picture without its content; anything but a whole PNG file is a problem."""
     try:
-        # Links are not followed, and a pipe does not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            is_picture = is_png(file.read(PICTURE_BYTES_MAX + 1))
+        is_picture = is_png(read_bytes(path, PICTURE_BYTES_MAX))
     except OSError as error:
         return Attached(path, problem=f"cannot be read: {error.strerror}")
     return Attached(path, problem="" if is_picture else "is not a PNG file")

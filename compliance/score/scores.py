@@ -96,9 +96,7 @@ def score_training(
         level = measure_score(known, convergence, crossings, starts)
     if level is None:
         why = why or "the logs do not tell what a score is made of"
-        return Score(
-            TRAINING, times.estimates, times.level, times.values, times.counted, False, why
-        )
+        return replace(times, is_score=False, why=why)
     if level.is_charged:
         samples: Sequence[float] = crossings
     else:

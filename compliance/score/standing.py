@@ -6,7 +6,7 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 import math
 import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -201,21 +201,17 @@ def judge_result(
     if definition is None or not runs or len(runs) < required:
         so_far = kind.average(runs) if definition else {}
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
-    doubt = " and ".join(_list_doubts(definition, found))
+    # why a score must not be ranked as if it were proven
+    doubts = ["its targets may still change"] if definition.provisional else []
+    if any(finding.code == NO_POINTS for finding in found):
+        doubts.append("there are no reference convergence points")
     score = (
         score_generation(runs)
         if kind is GENERATION
         else score_training(runs, definition, convergence)
     )
-    return Standing("provisional" if doubt else "scored", score, doubt=doubt)
-
-
-def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield why a score must not be ranked as if it were proven."""
-    if definition.provisional:
-        yield "its targets may still change"
-    if any(finding.code == NO_POINTS for finding in findings):
-        yield "there are no reference convergence points"
+    verdict: Verdict = "provisional" if doubts else "scored"
+    return Standing(verdict, score, doubt=" and ".join(doubts))
 
 
 def judge_published(

@@ -1,6 +1,5 @@
 """`cepheid doctor`: what is installed here, what each benchmark lacks, how long each would take."""
 
-import argparse
 import os
 import platform
 import shutil
@@ -33,7 +32,9 @@ STEPS = 3  # that are timed, after one that is not
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what is there and what is missing."""
     arguments = COMMAND.parse(argv)
-    asked = [definition.load(name, "mini") for name in _choose(arguments)]
+    is_all = list(arguments.benchmarks) == ["all"]
+    named = definition.names() if is_all else arguments.benchmarks
+    asked = [definition.load(name, "mini") for name in named]
     for name, what in _list_facts(arguments.data):
         print(wrap(f"{name:<12}{what}"))
     rows = [("benchmark", "lacks", "disk, GB", "run, min", "here, min")]
@@ -51,11 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("all of them need:")
         print(f"  {extras.format_command(sorted(missing))}")
     return EXIT_FINE
-
-
-def _choose(arguments: argparse.Namespace) -> Sequence[str]:
-    names: Sequence[str] = arguments.benchmarks
-    return definition.names() if list(names) == ["all"] else names
 
 
 def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
