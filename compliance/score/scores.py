@@ -115,11 +115,10 @@ def _explain_missing_score(runs: Sequence[RunSummary], convergence: Convergence 
         return f"{missed} of {len(runs)} runs did not converge, and a score allows {allowed}"
     if convergence is None:
         return "there are no reference points for the open division"
-    if convergence.verdict == "not measured":
-        return "there are no reference points"
-    if convergence.verdict == "missing point":
-        return "there are no reference points at such a batch size"
-    return ""
+    return {
+        "not measured": "there are no reference points",
+        "missing point": "there are no reference points at such a batch size",
+    }.get(convergence.verdict, "")
 
 
 def find_pace(run: RunSummary) -> float | None:

@@ -130,7 +130,8 @@ _OF_ACCELERATOR = re.compile(r"(node[0-9]+-)?gpu[0-9]+")  # counters as `cepheid
 
 def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[Finding]:
     """Warn of a mean power that no such machine draws: another unit, a factor, an offset."""
-    counts = [described.system.get(key) if described else None for key in _PARTS_OF_POWER]
+    parts = ("nodes", "processor_cores_per_node")
+    counts = [described.system.get(key) if described else None for key in parts]
     if not logs or not described or not all(is_integer(count) for count in counts):
         return
     nodes, cores = (int(str(count)) for count in counts)
@@ -146,9 +147,6 @@ def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[
             yield breach(log, 3, "T23.implausible", watts=watts, lowest=lowest, highest=highest)
         elif is_number(limit) and inside > ACCURACY * count * float(limit):
             yield breach(log, 3, "T23.above_limit", watts=inside, count=count, limit=float(limit))
-
-
-_PARTS_OF_POWER = ("nodes", "processor_cores_per_node")
 
 
 def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:

@@ -205,7 +205,8 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
     if who.in_submission and not who.results:
         yield breach(who, None, "S1.no_result")
     if who.in_submission:
-        yield from map(_report_left_by_tools, who.left_by_tools)
+        for path in who.left_by_tools:
+            yield breach(path, None, "S1.left_by_tools", name=path.name)
         yield from islice(_check_places(who), PROBLEMS_MAX)
     for system in sorted({result.system for result in who.results if result.system}):
         yield from _check_system(who, system)
@@ -218,11 +219,6 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
 def report_stray(path: Path) -> Finding:
     """Report what lies beside the folders of submitters and belongs to none of them (S1)."""
     return breach(path, None, "S1.stray", name=format_value(path.name))
-
-
-def _report_left_by_tools(path: Path) -> Finding:
-    """Report a folder that `cepheid run` or `cepheid leaderboard` wrote for its user alone."""
-    return breach(path, None, "S1.left_by_tools", name=path.name)
 
 
 def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
@@ -263,7 +259,7 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
     for path in result.unexpected:
         if path.name in LEFT_BY_TOOLS:
             if in_submission:
-                yield _report_left_by_tools(path)
+                yield breach(path, None, "S1.left_by_tools", name=path.name)
             continue
         if is_like_log(path):
             case = "folder" if LOG_NAME.fullmatch(path.name) else "like_log"
