@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from cepheid.compliance.checks import (
-    Place,
-    check_logs_of_submitter,
-    check_submitter,
-    find_round_benchmark,
-)
+from cepheid.compliance.checks import check_logs_of_submitter, check_submitter
+from cepheid.compliance.checks.registry import Place, find_round_benchmark
 from cepheid.compliance.checks.result.copies import TracedResult, find_recycled
 from cepheid.compliance.checks.result.sources import find_differing
 from cepheid.compliance.checks.submission.files import report_stray

@@ -8,14 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from cepheid.compliance.checks import (
-    Place,
-    check_log,
-    check_result,
-    find_log_definition,
-    find_round_benchmark,
-)
+from cepheid.compliance.checks import check_log, check_result
 from cepheid.compliance.checks.mlperf.requirements import compare_with_mlcommons, is_broken
+from cepheid.compliance.checks.registry import Place, find_log_definition, find_round_benchmark
 from cepheid.compliance.checks.result.convergence import compare_convergence
 from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
