@@ -68,16 +68,11 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     del entries  # they are made again for the site, and what they hold is large
     earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
 
+    reference, commit = arguments.reference, arguments.commit[:64]
+
     def make(shown: Sequence[JudgedResult]) -> Site:
-        made = Site(
-            judgement.round,
-            tuple(list_entries(shown)),
-            output,
-            arguments.reference,
-            arguments.commit[:64],
-            logs,
-            earlier,
-        )
+        entries = tuple(list_entries(shown))
+        made = Site(judgement.round, entries, output, reference, commit, logs, earlier)
         return replace(made, changes=_list_changes(output, made, arguments.on))
 
     def write(shown: Sequence[JudgedResult]) -> tuple[Entry, ...]:

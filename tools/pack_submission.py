@@ -66,13 +66,9 @@ def _refuse_other_folder(folder: Path) -> None:
 def make_manifest(judged: JudgedSubmitter) -> Manifest:
     """Return the manifest of a submission as it is."""
     who, summaries = judged.who, judged.summaries
-    return Manifest(
-        who.path / FILE_NAME,
-        rounds.CURRENT,
-        Path(os.path.abspath(who.path)).name,
-        bind_results(who, summaries),
-        list_digests(who, summaries),
-    )
+    name, results = Path(os.path.abspath(who.path)).name, bind_results(who, summaries)
+    digests = list_digests(who, summaries)
+    return Manifest(who.path / FILE_NAME, rounds.CURRENT, name, results, digests)
 
 
 if __name__ == "__main__":

@@ -127,17 +127,10 @@ def judge(
     for (package, who), units in zip(listed, units_of, strict=True):
         judged = [(unit, next(answers)) for unit in units]
         submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in))
-    strays += _report_decisions(packages, submitters, judged_in)
-    return Judgement(
-        judged_in.name,
-        tuple(submitters),
-        tuple(
-            sort_findings(
-                [*strays, *(finding for submitter in submitters for finding in submitter.findings)]
-            )
-        ),
-        sum(package.logs for package in packages),
-    )
+    findings = strays + _report_decisions(packages, submitters, judged_in)
+    findings += [finding for submitter in submitters for finding in submitter.findings]
+    logs = sum(package.logs for package in packages)
+    return Judgement(judged_in.name, tuple(submitters), tuple(sort_findings(findings)), logs)
 
 
 def _report_decisions(
@@ -189,16 +182,11 @@ def list_units(
     who: Submitter, package: Package, judged_in: Round, keep: Kept = "summaries"
 ) -> list[Unit]:
     """List the results of a submitter as units that can be judged by themselves."""
-    return [
-        Unit(
-            folder,
-            replace(find_place(folder, who, judged_in), in_result=not package.is_single_log),
-            judged_in,
-            with_digests=who.files is not None,
-            keep=keep,
-        )
-        for folder in who.results
-    ]
+    units = []
+    for folder in who.results:
+        place = replace(find_place(folder, who, judged_in), in_result=not package.is_single_log)
+        units.append(Unit(folder, place, judged_in, who.files is not None, keep))
+    return units
 
 
 def find_place(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:

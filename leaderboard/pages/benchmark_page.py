@@ -180,24 +180,17 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
             group_entries(entries, lambda entry: entry.names.division).items(),
             key=lambda item: (item[0] != "closed", item[0]),
         )
-        yield (
-            page,
-            render(
-                site,
-                "benchmark.html",
-                page,
-                row=row,
-                definition=definition,
-                rules=list(_describe_rules(definition)) if definition else [],
-                divisions=[_make_division(site, name, members) for name, members in by_division],
-                generation=METRICS if row.kind is GENERATION else (),
-                elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
-                levels={
-                    "student": list_quantiles(),
-                    "results": {e.id: describe_level(e.level) for e in entries if e.level},
-                },
-            ),
-        )
+        levels = {e.id: describe_level(e.level) for e in entries if e.level}
+        context = {
+            "row": row,
+            "definition": definition,
+            "rules": list(_describe_rules(definition)) if definition else [],
+            "divisions": [_make_division(site, name, members) for name, members in by_division],
+            "generation": METRICS if row.kind is GENERATION else (),
+            "elsewhere": [one for one in load_sets() if row.names.benchmark in one.about],
+            "levels": {"student": list_quantiles(), "results": levels},
+        }
+        yield page, render(site, "benchmark.html", page, **context)
 
 
 def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> dict[str, Any]:

@@ -120,28 +120,20 @@ def draw(plot: Plot) -> "Markup":
     if front := _find_stairs(plot):
         line = _draw_line(front, across, up, "dashed", plot.front)
         drawn.insert(0, element("g", line, class_=name_look(GREY)))
+    beside = f"translate(13 {(TOP + BOTTOM) / 2}) rotate(-90)"
     parts = [
         element("title", write_text(plot.title), id=f"{plot.name}-title"),
         element("desc", write_text(said), id=f"{plot.name}-desc"),
         _draw_axes(plot, across, up),
         element("path", class_="frame", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"),
         draw_text(labels[0], "middle", class_="label", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8),
-        draw_text(
-            labels[1],
-            "middle",
-            class_="label",
-            transform=f"translate(13 {(TOP + BOTTOM) / 2}) rotate(-90)",
-        ),
+        draw_text(labels[1], "middle", class_="label", transform=beside),
         *reversed(drawn),
         *(_draw_guide(guide, up) for guide in plot.guides),
     ]
-    svg = element(
-        "svg",
-        "\n".join(parts),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_labelledby=f"{plot.name}-title {plot.name}-desc",
-    )
+    frame = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"}
+    named = f"{plot.name}-title {plot.name}-desc"
+    svg = element("svg", "\n".join(parts), **frame, aria_labelledby=named)
     return mark(f"{svg}\n{_draw_legend(plot)}")
 
 

@@ -167,16 +167,14 @@ def _read_figures() -> Iterator[tuple[str, dict[str, Any]]]:
             "title": f"Speed ratio against {size}", "y": [ratio], "labels": [ratio],
             "guides": [(1.0, "1: as fast as each other")], "unit": "speed ratio",
         }  # fmt: skip
-        yield (
-            f"cosmology-{said['figure']}",
-            {
-                **said,
-                "title": f"IPU against V100: {said['network']} (figure {said['figure']})",
-                "about": [name],
-                "tables": [table],
-                "plots": [plot | times_plot, plot | ratio_plot],
-            },
-        )
+        document = {
+            **said,
+            "title": f"IPU against V100: {said['network']} (figure {said['figure']})",
+            "about": [name],
+            "tables": [table],
+            "plots": [plot | times_plot, plot | ratio_plot],
+        }
+        yield f"cosmology-{said['figure']}", document
 
 
 def load_scores() -> list[dict[str, str]]:
@@ -197,17 +195,15 @@ def _read_scores() -> Iterator[tuple[str, dict[str, Any]]]:
         tpus = [one for one in members if one["system"].startswith(TPU)]
         drawn = {**common["tpus"], "rows": _measure_tpus(tpus)}
         has_tpus = name == drawn["of"]
-        yield (
-            name,
-            {
-                "title": f"{title}: scores computed from the published logs",
-                "about": common["about"],
-                "source": f"run logs of {title}, {common['source']}",
-                "caveats": common["caveats"],
-                "tables": [table, drawn] if has_tpus else [table],
-                "plots": drawn["plots"] if has_tpus else (),
-            },
-        )
+        document = {
+            "title": f"{title}: scores computed from the published logs",
+            "about": common["about"],
+            "source": f"run logs of {title}, {common['source']}",
+            "caveats": common["caveats"],
+            "tables": [table, drawn] if has_tpus else [table],
+            "plots": drawn["plots"] if has_tpus else (),
+        }
+        yield name, document
 
 
 def _list_cells(one: Mapping[str, str]) -> list[object]:

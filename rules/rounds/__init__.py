@@ -218,14 +218,11 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
     form = {**ours["log"], "dialect": ours["dialects"].get(rule_set.version, "mllog")}
     form["seed_required"] = is_training and version >= ours["seeds_since"]
     no_seeds = {"T15"} if version < ours["seeds_compared_since"] else set[str]()
-    benchmarks = {
-        benchmark: RoundBenchmark(
-            benchmark,
-            tuple(ours["also_called"].get(benchmark, ())),
-            Runs(runs, ours["drop"].get(benchmark, 1), ours["drop"].get(benchmark, 1)),
-        )
-        for benchmark, runs in rule_set.count_runs().items()
-    }
+    benchmarks = {}
+    for benchmark, runs in rule_set.count_runs().items():
+        dropped, also = ours["drop"].get(benchmark, 1), ours["also_called"].get(benchmark, ())
+        held = Runs(runs, dropped, dropped)
+        benchmarks[benchmark] = RoundBenchmark(benchmark, tuple(also), held)
     usage = "Training" if is_training else "HPC"
     fields, statuses = rule_set.read_description_rules()
     return Round(

@@ -141,15 +141,9 @@ def check_convergence(
         yield breach(result, None, "M3.missing_point", batch_size=size)
     elif found.point:
         yield breach(
-            result,
-            None,
-            "M3.too_fast",
-            batch_size=found.batch_size,
-            least=found.point.least,
-            mean=found.point.mean,
-            needed=found.mean,
-            p_value=found.p_value or 0.0,
-        )
+            result, None, "M3.too_fast", batch_size=size, least=found.point.least,
+            mean=found.point.mean, needed=found.mean, p_value=found.p_value or 0.0,
+        )  # fmt: skip
 
 
 _VERDICTS = {
