@@ -111,14 +111,10 @@ def read_logs(
     power_of = folder.power_of or {}
     stems = [(run, run.path.stem) for run in runs] if power_of else []
     joules = {stem: measure_joules(run, power_of.get(stem, ())) for run, stem in stems}
-    return ResultLogs(
-        folder,
-        runs,
-        tuple(runlog.read(path, with_digests) for path in folder.interrupted),
-        tuple(powerlog.read(path, with_digests) for path in folder.power),
-        tuple(read_attached(folder)),
-        {name: energy for name, energy in joules.items() if energy is not None},
-    )
+    interrupted = tuple(runlog.read(path, with_digests) for path in folder.interrupted)
+    power = tuple(powerlog.read(path, with_digests) for path in folder.power)
+    known = {name: energy for name, energy in joules.items() if energy is not None}
+    return ResultLogs(folder, runs, interrupted, power, tuple(read_attached(folder)), known)
 
 
 def measure_joules(run: RunLog, power: Sequence[Path]) -> float | None:

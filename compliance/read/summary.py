@@ -81,15 +81,12 @@ def trace_course(run: RunLog) -> Course:
     """Take from a log what is needed to draw its run."""
     begin, start = run.first("init_start") or run.first("run_start"), run.first("run_start")
     spans = list(_find_spans(run, begin.time_ms)) if begin else []
+    curve = []
+    for point in run.quality_curve:
+        metrics = {sys.intern(name): value for name, value in point.metrics.items()}
+        curve.append(Point(point.seconds, read_count(point.samples) or 0, metrics))
     return Course(
-        curve=tuple(
-            Point(
-                point.seconds,
-                read_count(point.samples) or 0,
-                {sys.intern(name): value for name, value in point.metrics.items()},
-            )
-            for point in run.quality_curve
-        ),
+        curve=tuple(curve),
         spans=tuple(spans[:SPANS_MAX]),
         left_out_spans=max(0, len(spans) - SPANS_MAX),
         run_start_seconds=(start.time_ms - begin.time_ms) / 1000 if start and begin else None,
@@ -286,12 +283,9 @@ def summarize(
     )
     joules, not_measured = logs.joules, escape(logs.power[0].not_measured) if logs.power else None
     runs = (replace(run, joules=joules.get(run.path.stem, run.joules)) for run in runs)
-    return ResultSummary(
-        tuple(_share(runs)),
-        "" if joules else not_measured,
-        logs.digests,
-        float(factor) if is_scaling(factor := logs.scaling) else 1.0,
-    )
+    scaling = float(factor) if is_scaling(factor := logs.scaling) else 1.0
+    not_measured = "" if joules else not_measured
+    return ResultSummary(tuple(_share(runs)), not_measured, logs.digests, scaling)
 
 
 def _share(runs: Iterable[RunSummary]) -> Iterator[RunSummary]:
@@ -319,10 +313,12 @@ def summarize_run(
     definition: Definition | None = None,
 ) -> RunSummary:
     """Summarize one log. ``place`` numbers a log whose name has no number."""
-    seed, code = run.first("seed"), run.first("task_digest")
+    seed, said = run.first("seed"), run.first("task_digest")
+    code = CodeDigest(said.line, _keep_text(said.value), format_value(said.value)) if said else None
     origin = seed.metadata.get("origin") if seed else None
     start = run.first("run_start")
     count, is_samples = run.progress or (None, False)
+    kept = definition.hyperparameters if with_course and definition else ()
     return RunSummary(
         path=run.path,
         number=place if run.index is None else run.index,
@@ -343,16 +339,8 @@ def summarize_run(
         pace=measure_pace(run),
         joules=measure_joules(run, power),
         setup={key: _keep_scalar(run.value(key)) for key in _SETUP if run.first(key)},
-        code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))
-        if code
-        else None,
-        hyperparameters={
-            name: read_scalar(run.value(name))
-            for name in definition.hyperparameters
-            if run.first(name)
-        }
-        if with_course and definition
-        else {},
+        code=code,
+        hyperparameters={name: read_scalar(run.value(name)) for name in kept if run.first(name)},
         course=trace_course(run) if with_course else None,
     )
 

@@ -152,21 +152,18 @@ def interpolate(known: Sequence[Expected], batch_size: int) -> Expected | None:
             return one
     for low, high in pairwise(known):
         if low.batch_size < batch_size < high.batch_size:
-            share = math.log(batch_size / low.batch_size) / math.log(
-                high.batch_size / low.batch_size
-            )
+            way = math.log(high.batch_size / low.batch_size)
+            share = math.log(batch_size / low.batch_size) / way
             shares = ((low, 1 - share), (high, share))
-            return Expected(
-                batch_size,
-                math.fsum(part * one.log_mean for one, part in shares),
-                math.sqrt(math.fsum(part * one.scatter**2 for one, part in shares)),
-                tuple(
-                    Loading(each.point, part * each.share, each.variance, each.degrees)
-                    for one, part in shares
-                    for each in one.loadings
-                ),
-                low.is_interpolated and high.is_interpolated,
+            log_mean = math.fsum(part * one.log_mean for one, part in shares)
+            scatter = math.sqrt(math.fsum(part * one.scatter**2 for one, part in shares))
+            loadings = tuple(
+                Loading(each.point, part * each.share, each.variance, each.degrees)
+                for one, part in shares
+                for each in one.loadings
             )
+            is_interpolated = low.is_interpolated and high.is_interpolated
+            return Expected(batch_size, log_mean, scatter, loadings, is_interpolated)
     return None
 
 

@@ -171,14 +171,10 @@ def _read_level(result: Result) -> Level | None:
         variance = part["variance"] if degrees >= 1 else None
         return Level(part["log_mean"], variance, degrees, said["n"], basis, **more)
 
-    return read(
-        said,
-        said["basis"],
-        loadings=tuple(Loading(**one) for one in said["points"]),
-        own=read(own, "own") if own else None,
-        is_charged=said["charged"],
-        sittings=said["sittings"],
-    )
+    loadings = tuple(Loading(**one) for one in said["points"])
+    more = {"is_charged": said["charged"], "sittings": said["sittings"]}
+    of_own = read(own, "own") if own else None
+    return read(said, said["basis"], loadings=loadings, own=of_own, **more)
 
 
 def has_score(result: Result) -> bool:

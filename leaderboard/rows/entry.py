@@ -303,12 +303,9 @@ def _compare(result: JudgedResult, standing: Standing) -> Comparison:
         return Comparison(found.verdict, found.factor, p_value=found.p_value)
     if result.convergence is None:
         return Comparison()
-    expected = result.convergence.expected
-    return Comparison(
-        result.convergence.verdict,
-        None if standing.is_rejected else result.convergence.factor,
-        expected is None or expected.is_interpolated,
-    )
+    verdict, expected = result.convergence.verdict, result.convergence.expected
+    factor = None if standing.is_rejected else result.convergence.factor
+    return Comparison(verdict, factor, expected is None or expected.is_interpolated)
 
 
 def _list_reasons(findings: Iterable[Finding]) -> Iterator[str]:

@@ -64,22 +64,14 @@ def find_second_start(run: RunLog) -> Event | None:
 
 
 def _describe(run: RunLog, found: Breach) -> Finding:
-    is_equal = found.kind == "equal"
+    code, case = ("repeated", "equal") if found.kind == "equal" else (found.kind, "")
+    times = f" (in {found.times:,} records)" if found.times > 1 else ""
+    words = escape(found.check.words) if found.check else ""
     return breach(
-        run,
-        found.at,
-        "M1.repeated" if is_equal else f"M1.{found.kind}",
-        case="equal" if is_equal else "",
-        line=found.first_line,
-        keys=escape(" or ".join(found.keys)),
-        least=found.least,
-        plural="" if found.least == 1 else "s",
-        times=f" (in {found.times:,} records)" if found.times > 1 else "",
-        words=escape(found.check.words) if found.check else "",
-        got=found.got,
-        file=escape(found.file),
-        number=found.times,
-    )
+        run, found.at, f"M1.{code}", case=case, line=found.first_line, got=found.got,
+        keys=escape(" or ".join(found.keys)), least=found.least, words=words, times=times,
+        plural="" if found.least == 1 else "s", file=escape(found.file), number=found.times,
+    )  # fmt: skip
 
 
 @rule("M2", Needs.RESULT)
