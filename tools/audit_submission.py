@@ -70,15 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             rerun = Rerun(runlog.read(arguments.against))
         else:
             is_allowed = arguments.run_submitted_code
-            how = Settings(
-                arguments.data,
-                output,
-                tuple(arguments.overrides),
-                RUN,
-                tuple(arguments.share),
-                arguments.times,
-                is_contained=not arguments.without_containment,
-            )
+            is_contained = not arguments.without_containment
+            overrides, shared = tuple(arguments.overrides), tuple(arguments.share)
+            data, times = arguments.data, arguments.times
+            how = Settings(data, output, overrides, RUN, shared, times, is_contained)
             rerun = repeat(choice, origin, how, is_allowed=is_allowed)
         is_elsewhere = arguments.against is not None
         verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)

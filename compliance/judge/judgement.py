@@ -155,12 +155,10 @@ def _compare_all(
         return [answer for _, _, answer in units]
 
     def compare(judged: Sequence[OwnedUnit]) -> list[list[Finding]]:
-        traced = [
-            TracedResult(
-                answer.traces, answer.findings, Path(os.path.abspath(who.path)), who.decisions
-            )
-            for _, who, answer in judged
-        ]
+        traced = []
+        for _, who, answer in judged:
+            owner = Path(os.path.abspath(who.path))
+            traced.append(TracedResult(answer.traces, answer.findings, owner, who.decisions))
         recycled = find_recycled(traced, judged_in, stood)
         sources = [[source for trace in one.traces for source in trace.sources] for one in traced]
         differing = find_differing(sources)

@@ -119,11 +119,8 @@ class Reader:
                     with self.caught(folder):
                         result = self.list_result(folder, system.name)
                     results.append(result)
-        left_by_tools = [
-            self.show(root / entry.name)
-            for entry in self.list_entries(root, quiet=True)
-            if entry.name in LEFT_BY_TOOLS
-        ]
+        names = [entry.name for entry in self.list_entries(root, quiet=True)]
+        left_by_tools = tuple(self.show(root / name) for name in names if name in LEFT_BY_TOOLS)
         is_listed = self.is_submission(root) and not only_system
         files = tuple[SubmittedFile, ...]()
         if is_listed:
@@ -139,7 +136,7 @@ class Reader:
             carriers = tuple(list_carriers(root, files))
         return replace(
             self.make_submitter(root, systems, results),
-            left_by_tools=tuple(left_by_tools),
+            left_by_tools=left_by_tools,
             is_whole=only_system is None,
             files=files if is_listed else None,
             manifest=bound,
@@ -209,11 +206,8 @@ class Reader:
         With a ``log``, the result has that log alone.
         """
         system = folder.parent.name if layout.is_in_layout(folder) else None
-        result = (
-            ResultFolder(self.show(folder), system, (self.show(log),))
-            if log
-            else self.list_result(folder, system)
-        )
+        alone = ResultFolder(self.show(folder), system, (self.show(log),)) if log else None
+        result = alone or self.list_result(folder, system)
         if system is None:
             return self.make_submitter(folder, {}, [result])
         root = folder.parents[2]
@@ -312,11 +306,9 @@ class Reader:
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
         """List the folders in a folder; hidden ones are left out."""
-        return [
-            folder / entry.name
-            for entry in self.list_entries(folder, quiet)
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-        ]
+        entries = self.list_entries(folder, quiet)
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return [folder / name for name in names if not name.startswith(".")]
 
     def list_entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
         """List files and folders in the order of their names; links and devices are refused.

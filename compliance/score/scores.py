@@ -68,13 +68,10 @@ def score_times(runs: Sequence[RunSummary], held: Runs, scaling: float = 1.0) ->
     """
     minutes = [scaling * run.minutes for run in runs]
     dropped = held.drop_fastest, held.drop_slowest
-    return Score(
-        TRAINING,
-        {MINUTES: estimate(minutes, *dropped)},
-        measure_times(minutes, *dropped),
-        tuple(value if math.isfinite(value) else None for value in minutes),
-        frozenset(trim(minutes, *dropped)),
-    )
+    estimates = {MINUTES: estimate(minutes, *dropped)}
+    level, counted = measure_times(minutes, *dropped), frozenset(trim(minutes, *dropped))
+    values = tuple(value if math.isfinite(value) else None for value in minutes)
+    return Score(TRAINING, estimates, level, values, counted)
 
 
 def score_training(

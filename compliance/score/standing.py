@@ -205,11 +205,8 @@ def judge_result(
     doubts = ["its targets may still change"] if definition.provisional else []
     if any(finding.code == NO_POINTS for finding in found):
         doubts.append("there are no reference convergence points")
-    score = (
-        score_generation(runs)
-        if kind is GENERATION
-        else score_training(runs, definition, convergence)
-    )
+    generates = kind is GENERATION
+    score = score_generation(runs) if generates else score_training(runs, definition, convergence)
     verdict: Verdict = "provisional" if doubts else "scored"
     return Standing(verdict, score, doubt=" and ".join(doubts))
 

@@ -141,13 +141,8 @@ def plot_generation(
             medians = ((images, statistics.median(many)) for images, many in seconds.items())
             points = ((float(images), find_value(images, s)) for images, s in medians)
             series.append(make_series(entry, colours, points))
-        yield make_plot(
-            f"{name}-{kind}",
-            f"{title} against the number of images",
-            Axis("images at a time", is_log=True),
-            Axis(label, is_log=True),
-            series,
-        )
+        x, y = Axis("images at a time", is_log=True), Axis(label, is_log=True)
+        yield make_plot(f"{name}-{kind}", f"{title} against the number of images", x, y, series)
 
 
 @dataclass(frozen=True)

@@ -101,14 +101,9 @@ def _draw(
         ]
         guides = [Guide(value, label) for value, label in settings.get("guides", ())]
         unit = settings.get("unit", y)
-        return make_plot(
-            f"{name}-{x}-{unit}".replace(" ", "-"),
-            settings["title"],
-            Axis(x),
-            Axis(unit, from_zero=bool(guides)),
-            series,
-            guides=guides,
-        )
+        named, across = f"{name}-{x}-{unit}".replace(" ", "-"), Axis(x)
+        up = Axis(unit, from_zero=bool(guides))
+        return make_plot(named, settings["title"], across, up, series, guides=guides)
     if kind == "throughput":
         y = "seconds for a million images"
         lines = {key: [(n, 1e6 / rate) for n, rate in line] for key, line in lines.items()}

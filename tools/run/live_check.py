@@ -74,12 +74,8 @@ class LiveCheck:
         """
         self._growing.close()
         finished, place = _read_finished(self.log.parent), _find_place(self.log)
-        findings = [
-            finding
-            for run in finished.runs
-            if run.path.name == self.log.name
-            for finding in check_log(run, place, rounds.load())
-        ]
+        own = [run for run in finished.runs if run.path.name == self.log.name]
+        findings = [each for run in own for each in check_log(run, place, rounds.load())]
         self._tell_new(findings)
         return _tell_errors(finished, place, self.tell) and not has_error(findings)
 
@@ -119,11 +115,8 @@ def _tell_errors(finished: ResultLogs, place: Place, tell: Callable[[str], None]
 
     Those that the runs to come can fix are left out.
     """
-    errors = [
-        finding
-        for finding in check_result(finished, place, rounds.load())
-        if finding.is_error and finding.rule not in CAN_BE_FIXED
-    ]
+    found = check_result(finished, place, rounds.load())
+    errors = [each for each in found if each.is_error and each.rule not in CAN_BE_FIXED]
     if errors:
         tell("the result has no score as it is:")
     for finding in errors:

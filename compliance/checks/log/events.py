@@ -283,11 +283,9 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
     event = run.first("implementation")
     if event is None or not isinstance(event.value, Mapping):
         return
-    wrong = [
-        name
-        for name, expected in IMPLEMENTATION_TYPES.items()
-        if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
-    ]
+    said = {name: event.value.get(name) for name in IMPLEMENTATION_TYPES}
+    asked = IMPLEMENTATION_TYPES.items()
+    wrong = [name for name, of in asked if not has_type(said[name], of) or is_blank(said[name])]
     if wrong:
         types, values = _describe_wrong(wrong, event.value, IMPLEMENTATION_TYPES.__getitem__)
         yield breach(

@@ -39,11 +39,8 @@ PARAMETERS_MAX = 10**15
 @rule("T9", Needs.TIMELINE)
 def check_quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check that evaluations have all metrics and that the run ends where all targets hold (T9)."""
-    incomplete = [
-        finding
-        for event in run.all("eval_accuracy")
-        for finding in _check_metrics(run, event, definition)
-    ]
+    evaluations = run.all("eval_accuracy")
+    incomplete = [each for one in evaluations for each in _check_metrics(run, one, definition)]
     if incomplete:
         yield from incomplete
     else:

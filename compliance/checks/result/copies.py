@@ -371,11 +371,8 @@ def are_times_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Return whether durations differ by one factor only, as if one log were made of the other."""
     count = min(len(ours), len(theirs))
     longest = max(ours[:count], default=0.0)
-    pairs = [
-        (a, b)
-        for a, b in zip(ours[:count], theirs[:count], strict=True)
-        if a > longest / 2 and b > 0
-    ]
+    both = zip(ours[:count], theirs[:count], strict=True)
+    pairs = [(a, b) for a, b in both if a > longest / 2 and b > 0]
     if len(pairs) < ALIKE_COUNT_MIN:
         return all(abs(a - b) < ALIKE_MS for a, b in pairs)
     factor = statistics.median(a / b for a, b in pairs)

@@ -176,11 +176,8 @@ def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding |
     expected = derive_seed(*who, _name(definition), number)
     if event.value == expected:
         return None
-    of_run = [
-        index
-        for index in range(definition.runs.required)
-        if event.value == derive_seed(*who, _name(definition), index)
-    ]
+    runs = range(definition.runs.required)
+    of_run = [at for at in runs if event.value == derive_seed(*who, _name(definition), at)]
     return breach(
         run, event, "T15.not_derived", expected=expected, index=number, seed=event.value,
         of_run=f", the seed of run {of_run[0]}" if of_run else "",

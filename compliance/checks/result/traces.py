@@ -37,13 +37,8 @@ def list_cells(numbers: Sequence[float]) -> list[list[int]]:
     """
     places = [math.log(abs(number)) / CELL if number else 0.0 for number in numbers]
     signs = [(number > 0) - (number < 0) for number in numbers]
-    return [
-        [
-            sign * (2 * math.floor(place + grid / GRIDS) + 1)
-            for place, sign in zip(places, signs, strict=True)
-        ]
-        for grid in range(GRIDS)
-    ]
+    signed, shifts = list(zip(places, signs, strict=True)), [at / GRIDS for at in range(GRIDS)]
+    return [[sign * (2 * math.floor(at + shift) + 1) for at, sign in signed] for shift in shifts]
 
 
 def is_detailed(number: float) -> bool:

@@ -101,13 +101,10 @@ def measure_spread_ms(readings: Sequence[tuple[float, float]]) -> float:
     ahead = [wall - first_wall - (clock - first_clock) for wall, clock in readings]
     mean_time, mean_ahead = sum(times) / len(times), sum(ahead) / len(ahead)
     variance = sum((time - mean_time) ** 2 for time in times)
-    slope = (
-        sum((t - mean_time) * (a - mean_ahead) for t, a in zip(times, ahead, strict=True))
-        / variance
-        if variance
-        else 0.0
-    )
-    rest = [a - slope * t for t, a in zip(times, ahead, strict=True)]
+    both = list(zip(times, ahead, strict=True))
+    covariance = sum((t - mean_time) * (a - mean_ahead) for t, a in both)
+    slope = covariance / variance if variance else 0.0
+    rest = [a - slope * t for t, a in both]
     return max(rest) - min(rest)
 
 
