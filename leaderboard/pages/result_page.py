@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.read.summary import Span
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, Unit
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.plots.drawing import draw_text, element, mark, titled
@@ -164,7 +163,9 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
         parts.append(draw_text(f"run {number}", "end", x=LINE_LEFT - 8, y=y + 13, class_="label"))
         for span in run.course.spans:
             x, stop = across(span.start_seconds), across(span.stop_seconds)
-            said = titled(f"run {number}, {describe_span(span)}")
+            what = ", ".join(filter(None, (span.kind, span.note)))
+            ends = f"{span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"
+            said = titled(f"run {number}, {what}: {ends}")
             size = {"width": round(max(0.4, stop - x), 1), "height": 17}
             parts.append(element("rect", said, class_=span.kind, x=x, y=y, **size))
         if run.course.run_start_seconds is not None:
@@ -177,9 +178,3 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
     frame = {"viewBox": f"0 0 {LINE_WIDTH} {bottom + 34}", "role": "img"}
     named = {"aria_labelledby": "tl-title tl-desc"}
     return mark(element("svg", "\n".join(parts), class_="timelines", **frame, **named))
-
-
-def describe_span(span: Span) -> str:
-    """Return a span as text, as in ``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
-    what = ", ".join(filter(None, (span.kind, span.note)))
-    return f"{what}: {span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"
