@@ -33,12 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch to a sub-command; only its module is imported."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in ("--version", "version"):
-        import platform  # here: other commands need none of it
-
-        from cepheid.rules.rounds import CURRENT
-
-        python = platform.python_version()
-        print(f"cepheid {read_version()}, Python {python}, round {CURRENT}")
+        print(_describe_version())
         return EXIT_FINE
     return run_command("cepheid", "command", COMMANDS, ABOUT, arguments)
 
@@ -52,6 +47,15 @@ def console() -> None:
 
         complete(COMMANDS)
     run_tool(main)
+
+
+def _describe_version() -> str:
+    """Return name and version, that of Python, and the current round."""
+    import platform  # here: other commands need none of it
+
+    from cepheid.rules.rounds import CURRENT
+
+    return f"cepheid {read_version()}, Python {platform.python_version()}, round {CURRENT}"
 
 
 if __name__ == "__main__":

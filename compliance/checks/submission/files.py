@@ -1,17 +1,19 @@
 """S1, S3, S5 and S6: names and places of folders and files, code and licence of a submission."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cepheid.compliance.checks.registry import DIVISIONS, Needs, rule
-from cepheid.compliance.checks.submission.carried import find_carried
 from cepheid.compliance.finding import Finding, breach, escape, format_value
+from cepheid.compliance.read.carried import LIMITS
 from cepheid.compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
     README,
+    Carrier,
+    HowCarried,
     ResultFolder,
     SubmittedFile,
     Submitter,
@@ -29,6 +31,15 @@ FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
 BYTES_MAX_OF_LOGS = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX}
 PATH_CHARACTERS_MAX = 200
 PROBLEMS_MAX = 100  # listed one by one
+CARRIERS_MAX = 10  # of one benchmark, that could hold weights
+TOGETHER = 4.0  # limits, by files of which none reaches its own
+CASES: Mapping[HowCarried, tuple[str, str]] = {  # of the code, and what is counted
+    "format": ("", "bytes"),
+    "binary": ("binary", "bytes"),
+    "picture": ("binary", "bytes"),
+    "encoded": ("encoded", "characters"),
+    "numbers": ("numbers", "numbers"),
+}
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}")
 _LICENCE = r"(LICEN[CS]E|COPYING)(\.(txt|md))?"
 _LICENCE_NAME = re.compile(_LICENCE, re.IGNORECASE)
@@ -65,9 +76,48 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield breach(result.path / README, None, "S3.no_result_readme")
-    carried = list(find_carried(who))
+    carried = list(_find_carried(who))
     yield from carried
     yield from islice(_check_texts(who, {one.path for one in carried}), PROBLEMS_MAX)
+
+
+def _find_carried(who: Submitter) -> Iterator[Finding]:
+    """Report what could be weights beside the code of a benchmark that starts at random.
+
+    A log can be silent about weights that a program loads (T25 sees only what it names). So the
+    files are looked at, wherever every closed result of a benchmark starts at random.
+    """
+    closed = [result for result in who.results if result.parts and result.parts[2] == "closed"]
+    beside = [one for one in who.carriers if len(one.name.parts) < 3]  # such as a licence
+    for benchmark in sorted({str(result.parts and result.parts[0]) for result in closed}):
+        scales = [result for result in closed if result.parts and result.parts[0] == benchmark]
+        if all(_starts_at_random(result, who.round) for result in scales):
+            mine = [one for one in who.carriers if one.name.parts[1:2] == (benchmark,)]
+            yield from islice(_check_carriers(who, benchmark, [*beside, *mine]), CARRIERS_MAX)
+            beside = []  # once is enough
+
+
+def _starts_at_random(result: ResultFolder, judged_in: str) -> bool:
+    """Return True for a result of a training whose definition gives no weights."""
+    name, scale, _ = result.parts or ("", "", "")
+    if name not in definition.names(judged_in) or scale not in definition.scales(name, judged_in):
+        return False  # S1 reports the name
+    chosen = definition.load(name, scale, judged_in)
+    return chosen.kind == "train" and "given_weights" not in chosen.model
+
+
+def _check_carriers(who: Submitter, benchmark: str, carriers: list[Carrier]) -> Iterator[Finding]:
+    for one in carriers:
+        if one.share >= 1:
+            case, counted = CASES[one.how]
+            yield breach(
+                who.path / one.name, None, "S3.weights", case=case, benchmark=benchmark,
+                size=one.size, counted=counted, most=LIMITS[one.how],
+            )  # fmt: skip
+    small = [one for one in carriers if one.share < 1]
+    if sum(one.share for one in small) >= TOGETHER:
+        folder, files = who.path / "benchmarks" / benchmark, len({one.name for one in small})
+        yield breach(folder, None, "S3.scattered_weights", benchmark=benchmark, files=files)
 
 
 def _check_texts(who: Submitter, reported: set[Path]) -> Iterator[Finding]:
