@@ -351,11 +351,8 @@ def is_plain_file(path: Path) -> bool:
 
 def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
     """Return the absolute paths of all logs, which are hashed when they are judged."""
-    return frozenset(
-        os.path.abspath(path)
-        for result in results
-        for path in (*result.runs, *result.interrupted, *result.power)
-    )
+    logs = (path for one in results for path in (*one.runs, *one.interrupted, *one.power))
+    return frozenset(map(os.path.abspath, logs))
 
 
 def _explain_refusal(entry: os.DirEntry[str]) -> str:

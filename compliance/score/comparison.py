@@ -75,8 +75,7 @@ def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
     middle, ends = _measure(like)
     if ends and any(fast.is_charged != slow.is_charged for fast, slow in like):
         own = [
-            _use_own(fast, slow) if fast.is_charged != slow.is_charged else (fast, slow)
-            for fast, slow in like
+            pair if pair[0].is_charged == pair[1].is_charged else _use_own(*pair) for pair in like
         ]
         _, others = _measure(own)
         ends = (min(ends[0], others[0]), max(ends[1], others[1])) if others else None

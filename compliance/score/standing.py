@@ -92,10 +92,8 @@ class WeakScaling:
         return self.models / self.minutes
 
     def __str__(self) -> str:
-        return (
-            f"{format_number(self.models_per_minute)} models/min: {self.models:,} in "
-            f"{format_number(self.minutes)} min"
-        )
+        rate, minutes = map(format_number, (self.models_per_minute, self.minutes))
+        return f"{rate} models/min: {self.models:,} in {minutes} min"
 
 
 def measure_weak_scaling(summary: ResultSummary, benchmark: RoundBenchmark) -> WeakScaling | None:

@@ -294,12 +294,8 @@ def plot_rcp(entry: Entry, colour: int) -> Plot | None:
     if test is None or points is None or not known:
         return None
     size = float(test.batch_size)
-    runs = tuple(
-        (float(point.batch_size), float(count))
-        for point in points.points
-        if point.is_usable
-        for count in point.crossings or point.samples
-    )
+    usable = [point for point in points.points if point.is_usable]
+    runs = tuple((float(p.batch_size), float(n)) for p in usable for n in p.crossings or p.samples)
     own = tuple((size, r.summary.crossing) for r in entry.runs if r.summary.crossing)
     limits = [one.find_limits(test.runs) for one in known]
     means = _make_line(known, [one.mean for one in known])

@@ -13,12 +13,9 @@ from cepheid.leaderboard.rows.entry import Entry
 
 def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
     """Return each entry with its rank among those with a score, or None; the fastest are first."""
-    levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]
+    levels = [entry.level for entry in members if entry.is_ranked and entry.level]
     ranks = iter(rank_levels(levels))
-    return [
-        (entry, next(ranks) if entry.is_ranked and entry.level is not None else None)
-        for entry in members
-    ]
+    return [(entry, next(ranks) if entry.is_ranked and entry.level else None) for entry in members]
 
 
 def format_reference(entry: Entry) -> str:

@@ -21,10 +21,8 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
     if rounds.load(place.round).is_mlperf:  # M4 and M7 check the rest of the order
         yield from _check_end(run)
     elif definition := find_whole_definition(run, place):
-        out_of_place = [
-            *_check_phases(run, definition),
-            *_check_turns(run, TABLE["turns"][definition.kind]),
-        ]
+        out_of_place = list(_check_phases(run, definition))
+        out_of_place += _check_turns(run, TABLE["turns"][definition.kind])
         yield from out_of_place
         if not out_of_place:  # otherwise run_stop itself may stand too early
             yield from _check_end(run)

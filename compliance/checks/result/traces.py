@@ -244,10 +244,7 @@ def _tells_runs_apart(values: Sequence[float], samples: int) -> bool:
     if not values or not all(map(is_detailed, values)):
         return False
     counts = [abs(value) * samples for value in values]
-    return any(
-        abs(count - round(count)) > min(SHARE_TOLERANCE * count, SHARE_DISTANCE_MAX)
-        for count in counts
-    )
+    return any(abs(n - round(n)) > min(SHARE_TOLERANCE * n, SHARE_DISTANCE_MAX) for n in counts)
 
 
 def list_durations_ms(run: RunLog) -> list[float]:

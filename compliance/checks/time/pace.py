@@ -127,10 +127,8 @@ def check_pace(run: RunLog) -> Iterator[Finding]:
     evaluations = [
         (measure_ms(start, stop), stop) for start, stop in pairs if start.key == "eval_start"
     ]
-    unusual = [
-        *_check_usual_pace(run, blocks, "block"),
-        *_check_usual_pace(run, evaluations, "evaluation"),
-    ]
+    unusual = list(_check_usual_pace(run, blocks, "block"))
+    unusual += _check_usual_pace(run, evaluations, "evaluation")
     unusual = unusual or list(_check_fast_blocks(run, blocks))
     unusual += _check_slow_evaluations(run, evaluations, pairs)
     yield from unusual or _check_evenness(run, blocks, evaluations)
