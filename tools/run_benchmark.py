@@ -5,20 +5,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from cepheid.compliance.read.log import runlog
-from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.reference.machine.placement import end_rank, find_placement, leave_quietly
 from cepheid.rules import definition, extras
-from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import ROOT, end_on_interruption
-from cepheid.rules.layout import wrap
+from cepheid.rules.host import end_on_interruption
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 from cepheid.tools.run.command_line import COMMAND, list_benchmarks, list_settings, read_request
-from cepheid.tools.run.costs import find_reference, has_accelerators
 
 if TYPE_CHECKING:
     from cepheid.reference.session.session import Session
@@ -71,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_end(session: "Session", *, is_fine: bool) -> None:
     """Print what the last run means, and what comes next."""
     from cepheid.reference.session.result_folder import find_result_folder
+    from cepheid.tools.run.ending import describe_end
 
     chosen, output = session.config.definition, session.request.output
     if chosen.data.get("is_subset"):
@@ -78,52 +73,7 @@ def _print_end(session: "Session", *, is_fine: bool) -> None:
             print("--limit: data, devices and evaluation work; a run that counts needs all samples")
         return
     result = find_result_folder(output, session.config).path
-    print(_describe_end(chosen, result, output, chosen.runs.required), flush=True)
-
-
-def _describe_end(chosen: Definition, result: Path, output: Path, required: int) -> str:
-    """Return the lines for a result folder of which some runs are there; "" where none is."""
-    paths = sorted(result.glob("result_*.txt"), key=lambda path: path.stat().st_mtime)
-    if not paths:
-        return ""
-    log, here = runlog.read(paths[-1]), Path.cwd()
-    page = ROOT / "benchmarks" / chosen.name / "README.md"
-    lines = [
-        f"{chosen.name}, {chosen.scale} scale: {len(paths)} of {required} runs",
-        *_list_lines(chosen, log, has_accelerators(output, result.parent.name)),
-        *_list_next(paths, output, required),
-        f"about it: {page.relative_to(here) if page.is_relative_to(here) else page}",
-    ]
-    return wrap("\n".join(["", *lines]))
-
-
-def _list_lines(chosen: Definition, log: RunLog, on_accelerators: bool) -> Iterator[str]:
-    if log.seconds is None:
-        return
-    outcome = "reached" if log.converged else "missed"
-    samples = f" and {log.samples_trained:,} samples" if log.samples_trained else ""
-    yield f"this run: {log.seconds:,.1f} s{samples}; the targets were {outcome}"
-    if log.quality_curve:
-        metrics = log.quality_curve[-1].metrics
-        for target in chosen.quality:
-            value, unit = metrics.get(target.metric), chosen.units.get(target.metric, "")
-            meaning = chosen.meanings.get(target.metric, "")
-            if value is not None:
-                said = f"{target.metric}: {value:.4g} {unit}".rstrip()
-                yield f"{said}, target {target.target:g}" + (f" ({meaning})" if meaning else "")
-    if reference := find_reference(chosen, on_accelerators=on_accelerators):
-        ratio = log.seconds / reference.seconds
-        yield (
-            f"compare: our reference took {reference.seconds:,.1f} s on {reference.system}, the "
-            f"median of {reference.runs} runs; this run took {ratio:.2f} times as long"
-        )
-
-
-def _list_next(paths: list[Path], output: Path, required: int) -> Iterator[str]:
-    missing = required - len(paths)
-    more = f"the same command with --runs +1 makes one run more, {missing} give a score"
-    yield f"next: {more}" if missing > 0 else f"next: `cepheid summary {output}`"
-    yield f"see: `cepheid leaderboard {output}` draws curves and pictures as pages"
+    print(describe_end(chosen, result, output, chosen.runs.required), flush=True)
 
 
 def _restart_process(runs: int, earlier: str) -> NoReturn:
