@@ -69,7 +69,7 @@ def _locate(path: Path) -> Path:
 
 
 WITHDRAWN = "S8"  # the rule whose finding says so
-NO_POINTS = "T21.not_measured"
+NO_POINTS = "T21", "not_measured"
 
 Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", "pass", "fail"]
 
@@ -201,7 +201,7 @@ def judge_result(
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
     # why a score must not be ranked as if it were proven
     doubts = ["its targets may still change"] if definition.provisional else []
-    if any(finding.code == NO_POINTS for finding in found):
+    if any(finding.code == ".".join(NO_POINTS) for finding in found):
         doubts.append("there are no reference convergence points")
     generates = kind is GENERATION
     score = score_generation(runs) if generates else score_training(runs, definition, convergence)

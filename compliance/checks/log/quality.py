@@ -103,9 +103,11 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
             for target in definition.quality
             if not target.holds(event.metadata["metrics"][target.metric])
         ]
-        case = case if definition.kind == "train" else "generated"
         shown = ", ".join(missed) or ("one evaluation" if evaluations else "no evaluation")
-        yield breach(run, stop, "T9.false_success", case=case, targets=targets, missed=shown)
+        yield breach(
+            run, stop, "T9.false_success", targets=targets, missed=shown,
+            case=("twice" if wanted > 1 else "") if definition.kind == "train" else "generated",
+        )  # fmt: skip
 
 
 @rule("T10", Needs.TIMELINE)
@@ -119,9 +121,12 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
         logged = {name: run.value(name) for name in definition.hyperparameters}
         expected["model_parameters"] = definition.count_parameters(logged)
     for key, count in expected.items():
-        event, case = run.first(key), "model" if key == "model_parameters" else ""
+        event = run.first(key)
         if event is not None and event.value != count:
-            yield breach(run, event, "T10.size", case=case, count=count)
+            yield breach(
+                run, event, "T10.size", case="model" if key == "model_parameters" else "",
+                count=count,
+            )  # fmt: skip
     if "model_parameters" not in expected:
         yield from _check_parameters(run)
     data = run.first("data_digest")

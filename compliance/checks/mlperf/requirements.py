@@ -6,7 +6,7 @@ from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from cepheid.compliance.checks.mlperf.submitted import find_power_problems
-from cepheid.compliance.checks.mlperf.verdict import Breach, find_breaches
+from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.contents import is_like_log
@@ -64,14 +64,28 @@ def find_second_start(run: RunLog) -> Event | None:
 
 
 def _describe(run: RunLog, found: Breach) -> Finding:
-    code, case = ("repeated", "equal") if found.kind == "equal" else (found.kind, "")
+    if found.kind in ("repeated", "equal"):
+        return breach(
+            run, found.at, "M1.repeated", case="equal" if found.kind == "equal" else "",
+            number=found.times, line=found.first_line, got=found.got, file=found.file,
+        )  # fmt: skip
     times = f" (in {found.times:,} records)" if found.times > 1 else ""
     words = escape(found.check.words) if found.check else ""
     return breach(
-        run, found.at, f"M1.{code}", case=case, line=found.first_line, got=found.got,
-        keys=escape(" or ".join(found.keys)), least=found.least, words=words, times=times,
-        plural="" if found.least == 1 else "s", file=escape(found.file), number=found.times,
+        run, found.at, _CODES[found.kind], keys=escape(" or ".join(found.keys)),
+        least=found.least, plural="" if found.least == 1 else "s", times=times, words=words,
+        got=found.got, file=escape(found.file), number=found.times,
     )  # fmt: skip
+
+
+_CODES: Mapping[Kind, str] = {
+    "missing": "M1.missing",
+    "value": "M1.value",
+    "never": "M1.never",
+    "end": "M1.end",
+    "unreadable": "M1.unreadable",
+    "no_rules": "M1.no_rules",
+}
 
 
 @rule("M2", Needs.RESULT)

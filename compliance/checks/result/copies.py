@@ -65,7 +65,7 @@ def _check_quality(runs: Sequence[RunLog], definition: Definition) -> Iterator[F
             other, there = seen[same]
             place = f"{other.path.name}, line {there.line}"
             metrics = format_value(dict(traces[same].metrics))
-            yield breach(run, traces[same].line, "T19.copied_quality", other=place, got=metrics)
+            yield _report_copied_quality(run, traces[same].line, place, metrics)
         for trace, point in traces.items():
             seen.setdefault(trace, (run, point))
 
@@ -82,7 +82,11 @@ def _check_quality_of_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
         if other is not run:
             place = f"{other.path.name}, at all evaluations"
             last = f"{format_value(course[-1].value)} at the last of {len(course):,}"
-            yield breach(run, course[0].line, "T19.copied_quality", other=place, got=last)
+            yield _report_copied_quality(run, course[0].line, place, last)
+
+
+def _report_copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
+    return breach(run, line, "T19.copied_quality", other=place, got=got)
 
 
 def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """S1, S3, S5 and S6: names and places of folders and files, code and licence of a submission."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -13,7 +13,6 @@ from cepheid.compliance.read.contents import (
     LOG_NAME,
     README,
     Carrier,
-    HowCarried,
     ResultFolder,
     SubmittedFile,
     Submitter,
@@ -33,13 +32,7 @@ PATH_CHARACTERS_MAX = 200
 PROBLEMS_MAX = 100  # listed one by one
 CARRIERS_MAX = 10  # of one benchmark, that could hold weights
 TOGETHER = 4.0  # limits, by files of which none reaches its own
-CASES: Mapping[HowCarried, tuple[str, str]] = {  # of the code, and what is counted
-    "format": ("", "bytes"),
-    "binary": ("binary", "bytes"),
-    "picture": ("binary", "bytes"),
-    "encoded": ("encoded", "characters"),
-    "numbers": ("numbers", "numbers"),
-}
+COUNTED = {"encoded": "characters", "numbers": "numbers"}
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}")
 _LICENCE = r"(LICEN[CS]E|COPYING)(\.(txt|md))?"
 _LICENCE_NAME = re.compile(_LICENCE, re.IGNORECASE)
@@ -71,8 +64,8 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     keeps_modes = has_modes([file.mode for file in who.files])
     for file in who.files:
         if _is_unbound(file, keeps_modes):
-            case = "byte_code" if BYTE_CODE.fullmatch(file.name.name) else ""
-            yield breach(who.path / file.name, None, "S3.unbound", case=case)
+            unbound = "byte_code" if BYTE_CODE.fullmatch(file.name.name) else ""
+            yield breach(who.path / file.name, None, "S3.unbound", case=unbound)
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield breach(result.path / README, None, "S3.no_result_readme")
@@ -109,10 +102,12 @@ def _starts_at_random(result: ResultFolder, judged_in: str) -> bool:
 def _check_carriers(who: Submitter, benchmark: str, carriers: list[Carrier]) -> Iterator[Finding]:
     for one in carriers:
         if one.share >= 1:
-            case, counted = CASES[one.how]
             yield breach(
-                who.path / one.name, None, "S3.weights", case=case, benchmark=benchmark,
-                size=one.size, counted=counted, most=LIMITS[one.how],
+                who.path / one.name, None, "S3.weights",
+                case="binary" if one.how in ("binary", "picture") else "encoded"
+                if one.how == "encoded" else "numbers" if one.how == "numbers" else "",
+                benchmark=benchmark, size=one.size, counted=COUNTED.get(one.how, "bytes"),
+                most=LIMITS[one.how],
             )  # fmt: skip
     small = [one for one in carriers if one.share < 1]
     if sum(one.share for one in small) >= TOGETHER:
@@ -129,8 +124,10 @@ def _check_texts(who: Submitter, reported: set[Path]) -> Iterator[Finding]:
         elif flaw.how == "thin":
             yield breach(path, None, "S3.thin_readme", words=flaw.what, least=WORDS_MIN)
         elif path not in reported:
-            case = "" if flaw.how == "bytes" else flaw.how
-            yield breach(path, flaw.line, "S3.no_text", case=case, what=flaw.what)
+            damage = {"utf_16": "utf_16", "direction": "direction", "signature": "signature"}.get(
+                flaw.how, ""
+            )
+            yield breach(path, flaw.line, "S3.no_text", case=damage, what=flaw.what)
 
 
 def _check_unused(who: Submitter) -> Iterator[Finding]:
@@ -255,8 +252,7 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
     if who.in_submission and not who.results:
         yield breach(who, None, "S1.no_result")
     if who.in_submission:
-        for path in who.left_by_tools:
-            yield breach(path, None, "S1.left_by_tools", name=path.name)
+        yield from map(_report_left_by_tools, who.left_by_tools)
         yield from islice(_check_places(who), PROBLEMS_MAX)
     for system in sorted({result.system for result in who.results if result.system}):
         yield from _check_system(who, system)
@@ -269,6 +265,11 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
 def report_stray(path: Path) -> Finding:
     """Report what lies beside the folders of submitters and belongs to none of them (S1)."""
     return breach(path, None, "S1.stray", name=format_value(path.name))
+
+
+def _report_left_by_tools(path: Path) -> Finding:
+    """Report a folder that `cepheid run` or `cepheid leaderboard` wrote for its user alone."""
+    return breach(path, None, "S1.left_by_tools", name=path.name)
 
 
 def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
@@ -309,7 +310,7 @@ def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[F
     for path in result.unexpected:
         if path.name in LEFT_BY_TOOLS:
             if in_submission:
-                yield breach(path, None, "S1.left_by_tools", name=path.name)
+                yield _report_left_by_tools(path)
             continue
         if is_like_log(path):
             case = "folder" if LOG_NAME.fullmatch(path.name) else "like_log"

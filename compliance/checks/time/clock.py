@@ -168,7 +168,7 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
         back = _describe_step_back(before, event) if before is not None else ""
         before = event
         if back:
-            yield breach(run, event, "T4.step_back", step=back)
+            yield _report_step_back(run, event, back)
             drift = _Drift()  # begin anew, so that one step gives one finding
             continue
         clock_ms = event.monotonic_ms
@@ -196,7 +196,11 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
     times = "" if len(back_ms) == 1 else f" {len(back_ms):,} times, at most"
     message = f"time_ms steps back{times} by {-min(back_ms):,.0f} ms"
     first = run.events[apart_ms.index(back_ms[0]) + 1]
-    yield breach(run, first, "T4.step_back", step=message)
+    yield _report_step_back(run, first, message)
+
+
+def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
+    return breach(run, event, "T4.step_back", step=message)
 
 
 def format_metadata(event: Event, name: str) -> str:
