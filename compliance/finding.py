@@ -102,6 +102,16 @@ class HasLine(Protocol):
         """The line, from 1."""
 
 
+@dataclass(frozen=True)
+class FileProblem:
+    """What is wrong with a file, on a line of it or (None) as a whole."""
+
+    line: int | None
+    message: str
+    expected: str = ""
+    got: str = ""
+
+
 def breach(
     where: HasPath | Path,
     at: HasLine | int | None,

@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from pathlib import Path
 from cepheid.leaderboard.pages import benchmark_page, lists, result_page, round_page
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import write_csv
-from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules.host import follow_parent, release_memory, usable_processors
@@ -57,7 +56,9 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
 
     yield from make_parts(make, len(parts), processes)
     yield from lists.make_copies(site)
-    yield from _read_pictures(site.entries)
+    for entry in site.entries:
+        if entry.picture is not None:
+            yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
     for path in sorted(STATIC.rglob("*.*")):
         yield path.relative_to(STATIC).as_posix(), path.read_bytes()
 
@@ -80,12 +81,6 @@ def _make_index(site: Site) -> Iterator[tuple[str, str]]:
     if site.changes:
         yield index.CHANGES_FILE, json.dumps(list(site.changes), indent=1) + "\n"
     yield index.SCHEMA_FILE, index.read_schema() + "\n"
-
-
-def _read_pictures(entries: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
-    for entry in entries:
-        if entry.picture is not None:
-            yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
 
 
 def choose_processes(results: int) -> int:

@@ -34,6 +34,10 @@ from cepheid.rules.metrics import QualityTarget, Relations, parse_relations
 BENCHMARKS = ROOT / "benchmarks"
 FROZEN = ROOT / "rules" / "rounds" / "frozen"  # a folder for each round that is frozen
 BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
+PLAIN = (  # what a definition has as it is written
+    "name", "title", "model", "data", "provisional", "data_digest", "execution", "variants",
+    "presets", "extras", "summary", "flops_per_sample", "meanings", "units",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -269,45 +273,27 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
                     f"{facts['name']}: {name} is bounded by {other}, which is not a hyperparameter"
                     f"{did_you_mean(other, known)}"
                 )
+    limits = {
+        metric: (bound.get("min", -math.inf), bound.get("max", math.inf))
+        for metric, bound in facts.get("bounds", {}).items()
+    }
+    dropped = facts["runs"]["drop"]
+    rules = {key: parse_hyperparameter(key, rule) for key, rule in known.items()}
     return Definition(
-        name=facts["name"],
-        title=facts["title"],
+        **{key: _freeze(facts[key]) for key in PLAIN if key in facts},
         scale=scale,
         kind=facts["task"]["kind"],
-        model=_freeze(facts["model"]),
-        data=_freeze(facts["data"]),
         quality=tuple(
             QualityTarget(entry["metric"], entry["better"], float(targets[entry["metric"]]))
             for entry in facts["quality"]
         ),
         reported=tuple(facts.get("reported", ())),
-        bounds=MappingProxyType(
-            {
-                metric: (bound.get("min", -math.inf), bound.get("max", math.inf))
-                for metric, bound in facts.get("bounds", {}).items()
-            }
-        ),
+        bounds=MappingProxyType(limits),
         relations=parse_relations(facts.get("relations", {})),
         timing=Timing(**facts["timing"]),
         generation=_parse_generation(facts),
-        runs=Runs(
-            required=facts["runs"]["required"],
-            drop_fastest=facts["runs"]["drop"]["fastest"],
-            drop_slowest=facts["runs"]["drop"]["slowest"],
-        ),
-        hyperparameters=MappingProxyType(
-            {key: parse_hyperparameter(key, rule) for key, rule in facts["hyperparameters"].items()}
-        ),
-        provisional=facts.get("provisional"),
-        data_digest=facts.get("data_digest"),
-        execution=_freeze(facts.get("execution", {})),
-        variants=_freeze(facts.get("variants", {})),
-        presets=_freeze(facts.get("presets", {})),
-        extras=tuple(facts.get("extras", ())),
-        summary=facts.get("summary", ""),
-        flops_per_sample=facts.get("flops_per_sample"),
-        meanings=_freeze(facts.get("meanings", {})),
-        units=_freeze(facts.get("units", {})),
+        runs=Runs(facts["runs"]["required"], dropped["fastest"], dropped["slowest"]),
+        hyperparameters=MappingProxyType(rules),
         digest=_digest(facts, targets, scale),
     )
 

@@ -5,7 +5,7 @@ timed: ``EVENTS[kind]``, from ``events.yaml``. Keys are those of mllog where mll
 of a benchmark's hyperparameters come from its definition and are events of the settings phase too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -105,25 +105,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """The strings that are allowed for an event's value or a metadata field, if there are few."""
 
 
-def has_type(value: object, expected: ValueType) -> bool:
-    """Return True if a JSON value has the type that the table gives."""
-    match expected:
-        case "null":
-            return value is None
-        case "true":
-            return value is True
-        case "integer":
-            return is_integer(value)
-        case "number":
-            return is_number(value)
-        case "string":
-            return isinstance(value, str)
-        case "object":
-            return isinstance(value, dict)
-        case "any":
-            return True
-
-
 def is_blank(value: object) -> bool:
     """Return True for a text without any letter or digit, which says nothing."""
     return isinstance(value, str) and not any(map(str.isalnum, value))
@@ -140,6 +121,22 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def is_integer(value: object) -> TypeGuard[int]:
     """Return True for a JSON integer; a boolean is not one."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+_HAS_TYPE: Mapping[ValueType, Callable[[object], bool]] = {
+    "null": lambda value: value is None,
+    "true": lambda value: value is True,
+    "integer": is_integer,
+    "number": is_number,
+    "string": lambda value: isinstance(value, str),
+    "object": lambda value: isinstance(value, dict),
+    "any": lambda value: True,
+}
+
+
+def has_type(value: object, expected: ValueType) -> bool:
+    """Return True if a JSON value has the type that the table gives."""
+    return _HAS_TYPE[expected](value)
 
 
 @cache

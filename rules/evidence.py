@@ -228,6 +228,13 @@ def summarize_samples(evidence: Evidence, definition: Definition) -> tuple[int, 
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None
 
 
+def find_usual_samples(definition: Definition) -> int | None:
+    """Return the median number of samples that recorded correct runs needed, or None."""
+    measured = load(definition)
+    usual = summarize_samples(measured, definition) if measured else None
+    return usual[1] if usual else None
+
+
 def locate_file(name: str, file: str, judged_in: str | None = None) -> Path:
     """Return the path of a benchmark's file, that of a round where it is frozen."""
     return locate_benchmarks(judged_in) / name / file

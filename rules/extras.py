@@ -92,19 +92,16 @@ def explain_missing(*packages: str, among: Iterable[str] = ()) -> str:
     verb = "is" if len(names) == 1 else "are"
     text = f"{_join(names)} {verb} not installed"
     chosen = [extra for extra in among if extra in PACKAGES_OF]
-    found = {_choose_extra(name, chosen) for name in names} - {""}
+    found = {
+        next((extra for extra in chosen if name in PACKAGES_OF[extra]), EXTRA_OF.get(name, ""))
+        for name in names
+    } - {""}
     if not found:
         return text
     extras = sorted(found, key=list(PACKAGES_OF).index)
     they = "it comes" if len(names) == 1 else "they come"
     kind = "extra" if len(extras) == 1 else "extras"
     return f"{text}; {they} with the {kind} {_join(extras)}: {format_command(extras)}"
-
-
-def _choose_extra(package: str, among: Sequence[str]) -> str:
-    """Return the extra that brings a package, "" if none does."""
-    having = (extra for extra in among if package in PACKAGES_OF[extra])
-    return next(having, EXTRA_OF.get(package, ""))
 
 
 def find_missing(packages: Iterable[str]) -> list[str]:

@@ -27,6 +27,11 @@ FILLED = 60  # characters of a line that the next one continues
 Rows = Sequence[Sequence[str]]
 
 
+def count(number: int, thing: str, several: str = "") -> str:
+    """Count things in words, with the plural where there are several: ``1 run``, ``2 runs``."""
+    return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
+
+
 def find_width() -> int:
     """Return the columns of the terminal on standard output, or COLUMNS where it is none.
 

@@ -133,16 +133,12 @@ def _parse(where: Path, text: str, scale: str) -> ReferencePoints | None:
     entry = document.get(scale)
     if entry is None:
         return None
-    points = [
-        Point(point["hyperparameters"], tuple(point["measured"]), tuple(map(_run, point["runs"])))
-        for point in entry["points"]
-    ]
+    points = []
+    for point in entry["points"]:
+        runs = tuple(Run(**run) for run in point["runs"])
+        points.append(Point(point["hyperparameters"], tuple(point["measured"]), runs))
     ordered = sorted(points, key=lambda point: point.batch_size)
     return ReferencePoints(entry["definition_digest"], tuple(ordered))
-
-
-def _run(entry: Mapping[str, Any]) -> Run:
-    return Run(**entry)
 
 
 def save(name: str, scale: str, points: ReferencePoints) -> None:

@@ -154,11 +154,9 @@ class PeakShare:
 def load_devices() -> tuple[Device, ...]:
     """Return the table of devices."""
     rows = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return tuple(Device(**{**row, "names": _compile(row["names"])}) for row in rows)
-
-
-def _compile(names: str) -> re.Pattern[str]:
-    return re.compile(names.replace("-", " "), re.IGNORECASE)
+    for row in rows:
+        row["names"] = re.compile(row["names"].replace("-", " "), re.IGNORECASE)
+    return tuple(Device(**row) for row in rows)
 
 
 def find_device(name: object) -> Device | None:

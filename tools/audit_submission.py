@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     seed = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed
     choice = choose_run(arguments.path, arguments.run, seed)
     if choice.errors:
-        print(_describe_rejection(choice))
+        for finding in choice.errors[:SHOWN_MAX]:
+            print(finding.text(explain=False))
+        why = f"the checker rejects this result, {len(choice.errors)} errors in its logs"
+        print(f"{choice.result.folder.path}: not repeated: {why}")
         return EXIT_FINDINGS
     if choice.seed is not None:
         drawn = f"drawn with --seed {choice.seed}, among {len(choice.converged)} that converged"
@@ -67,15 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             rerun = Rerun(runlog.read(arguments.against))
         else:
             is_allowed = arguments.run_submitted_code
-            how = Settings(
-                arguments.data,
-                output,
-                tuple(arguments.overrides),
-                RUN,
-                tuple(arguments.share),
-                arguments.times,
-                is_contained=not arguments.without_containment,
-            )
+            is_contained = not arguments.without_containment
+            overrides, shared = tuple(arguments.overrides), tuple(arguments.share)
+            data, times = arguments.data, arguments.times
+            how = Settings(data, output, overrides, RUN, shared, times, is_contained)
             rerun = repeat(choice, origin, how, is_allowed=is_allowed)
         is_elsewhere = arguments.against is not None
         verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)
@@ -84,13 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         replace_file(arguments.json, json.dumps(account.as_json(), indent=2) + "\n")
     return EXIT_FINE if account.agrees else EXIT_FINDINGS
-
-
-def _describe_rejection(choice: Choice) -> str:
-    """Describe why a result is not audited: the checker's errors."""
-    lines = [finding.text(explain=False) for finding in choice.errors[:SHOWN_MAX]]
-    why = f"not repeated: the checker rejects this result, {len(choice.errors)} errors in its logs"
-    return "\n".join([*lines, f"{choice.result.folder.path}: {why}"])
 
 
 def _judge(

@@ -53,10 +53,8 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     folder.refuse_foreign(output)
     use_checkout(arguments.rules)
     judged_in = rounds.load(arguments.round, as_published=True)
-    packages = [
-        package.read(path, judged_in.layout, may_be_empty=arguments.allow_removal)
-        for path in arguments.paths
-    ]
+    form, may_be_empty = judged_in.layout, arguments.allow_removal
+    packages = [package.read(path, form, may_be_empty) for path in arguments.paths]
     for path in (stray for one in packages for stray in one.strays):
         print(f"not on the site, because it is no submission: {escape(str(path))}", file=sys.stderr)
     judgement = judge(packages, judged_in, use_processes(None), keep="courses")
@@ -68,16 +66,11 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     del entries  # they are made again for the site, and what they hold is large
     earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
 
+    reference, commit = arguments.reference, arguments.commit[:64]
+
     def make(shown: Sequence[JudgedResult]) -> Site:
-        made = Site(
-            judgement.round,
-            tuple(list_entries(shown)),
-            output,
-            arguments.reference,
-            arguments.commit[:64],
-            logs,
-            earlier,
-        )
+        entries = tuple(list_entries(shown))
+        made = Site(judgement.round, entries, output, reference, commit, logs, earlier)
         return replace(made, changes=_list_changes(output, made, arguments.on))
 
     def write(shown: Sequence[JudgedResult]) -> tuple[Entry, ...]:

@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -166,15 +167,9 @@ def write_rows(form: str, results: Sequence[JudgedResult]) -> str:
     from cepheid.leaderboard.rows.entry import list_rows
     from cepheid.tools.console.tables import write_table
 
-    def write(shown: Sequence[JudgedResult]) -> str:
-        rows = list_rows(shown)
-        return (
-            write_table(rows, reasons=0)
-            if form == "table"
-            else {"csv": write_csv, "json": write_json}[form](rows)
-        )
-
-    return isolate(results, write, strip_result)[0]
+    as_table = partial(write_table, reasons=0)
+    forms: dict[str, Any] = {"csv": write_csv, "json": write_json, "table": as_table}
+    return isolate(results, lambda shown: forms[form](list_rows(shown)), strip_result)[0]
 
 
 def _find_change(arguments: argparse.Namespace) -> "Change":

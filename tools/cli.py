@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from cepheid.tools.console.arguments import read_commands
 from cepheid.tools.console.program import (
     EXIT_FINE,
-    EXIT_WRONG_USE,
     list_commands,
     read_version,
     run_command,
@@ -15,18 +14,28 @@ from cepheid.tools.console.program import (
 )
 
 COMMANDS = read_commands("cepheid", "cepheid")
+ABOUT = f"""\
+usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)
+       cepheid --version
+
+Training benchmarks with rules, logs that can be checked, and results to trust.
+
+{list_commands(COMMANDS)}
+
+first steps:
+  cepheid run galaxy_shape --scale mini --runs 1 --output results/first
+  cepheid summary results/first
+
+exit codes: 0 fine; 1 findings, or a run that missed its target; 2 wrong use"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch to a sub-command; only its module is imported."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_describe_commands())
-        return EXIT_FINE if arguments else EXIT_WRONG_USE
-    if arguments[0] in ("--version", "version"):
+    if arguments and arguments[0] in ("--version", "version"):
         print(_describe_version())
         return EXIT_FINE
-    return run_command("cepheid", "command", COMMANDS, arguments)
+    return run_command("cepheid", "command", COMMANDS, ABOUT, arguments)
 
 
 def console() -> None:
@@ -44,28 +53,9 @@ def _describe_version() -> str:
     """Return name and version, that of Python, and the current round."""
     import platform  # here: other commands need none of it
 
-    from cepheid.rules import rounds
+    from cepheid.rules.rounds import CURRENT
 
-    return f"cepheid {read_version()}, Python {platform.python_version()}, round {rounds.CURRENT}"
-
-
-def _describe_commands() -> str:
-    return "\n".join(
-        [
-            "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
-            "       cepheid --version",
-            "",
-            "Training benchmarks with rules, logs that can be checked, and results to trust.",
-            "",
-            *list_commands(COMMANDS),
-            "",
-            "first steps:",
-            "  cepheid run galaxy_shape --scale mini --runs 1 --output results/first",
-            "  cepheid summary results/first",
-            "",
-            "exit codes: 0 fine; 1 findings, or a run that missed its target; 2 wrong use",
-        ]
-    )
+    return f"cepheid {read_version()}, Python {platform.python_version()}, round {CURRENT}"
 
 
 if __name__ == "__main__":

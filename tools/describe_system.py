@@ -64,21 +64,16 @@ def _start_ranks() -> Iterator["Ranks"]:
         from cepheid.reference.machine.ranks import SingleProcess
 
         found = find_accelerators() or Accelerators(0, "")  # nobody knows what can use them
-        framework = _name_jax() or FILL_IN + "framework and version"
+        try:
+            framework = f"jax {metadata.version('jax')}"
+        except metadata.PackageNotFoundError:
+            framework = FILL_IN + "framework and version"
         yield SingleProcess(framework, found.name or None, usable=found.count)
         return
     if choice.find_unusable():  # they are listed, and the processors are described
         os.environ[DEVICE] = os.environ.get(DEVICE) or "cpu"
     with distributed.start_ranks() as ranks:
         yield ranks
-
-
-def _name_jax() -> str:
-    """Return JAX with its version, "" where it is not installed."""
-    try:
-        return f"jax {metadata.version('jax')}"
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
@@ -116,11 +111,7 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a description. Raises UserError where there is a file already."""
-    write_new(path, _format_json(content))
-
-
-def _format_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_new(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def _print_description(
@@ -131,7 +122,7 @@ def _print_description(
         write(output, content)
         print(output)
     else:
-        print(_format_json(content), end="", flush=True)
+        print(json.dumps(content, indent=2, ensure_ascii=False), flush=True)
     from cepheid.reference.machine.system import find_unused
 
     lines = []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from cepheid.compliance.judge.judgement import JudgedResult, judge
+from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError, did_you_mean
@@ -61,11 +61,16 @@ def carry(arguments: argparse.Namespace) -> int:
     Exit code 1 where a result is left behind and must be run again.
     """
     judgement = judge([package.read(arguments.path)], rounds.load(arguments.round))
-    left = [result for result in judgement.results if _must_run_again(result)]
-    kept = [result for result in judgement.results if result not in left]
-    for result in left:
-        codes = sorted({f.code for f in result.findings if f.is_error and f.rule != "S4"})
-        print(f"run again: {result.folder.path.name} ({', '.join(codes)})")
+    # Packing fixes what S4 finds.
+    errors_of = [
+        (result, {each.code for each in result.findings if each.is_error and each.rule != "S4"})
+        for result in judgement.results
+    ]
+    left = [result for result, codes in errors_of if codes]
+    kept = [result for result, codes in errors_of if not codes]
+    for result, codes in errors_of:
+        if codes:
+            print(f"run again: {result.folder.path.name} ({', '.join(sorted(codes))})")
     if not kept:
         raise UserError(f"{arguments.path}: no result holds in {arguments.round}; run them again")
     root = Path(arguments.path)
@@ -82,11 +87,6 @@ def carry(arguments: argparse.Namespace) -> int:
         print(f"carried: {result.folder.path.name}")
     packed = pack_submission.main([str(arguments.output)])
     return packed or (EXIT_FINDINGS if left else EXIT_FINE)
-
-
-def _must_run_again(result: JudgedResult) -> bool:
-    """Return True for a result with an error that packing does not fix."""
-    return any(finding.is_error and finding.rule != "S4" for finding in result.findings)
 
 
 ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {

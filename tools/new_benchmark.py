@@ -13,7 +13,12 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT, require_checkout
 from cepheid.tools.console.arguments import read_command
-from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool
+from cepheid.tools.console.program import (
+    EXIT_FINE,
+    fill_templates,
+    make_new_folder,
+    run_tool,
+)
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
@@ -37,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_checkout("a new benchmark")
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title}
-    words["definition_digest"] = _compute_digest(words)
+    template = (TEMPLATES / "benchmark.yaml.template").read_text(encoding="utf-8")
+    document = yaml.safe_load(Template(template).substitute(words))
+    words["definition_digest"] = definition.parse(document, "mini").digest  # of its evidence
     dataset = DATASETS / name
     if os.path.lexists(folder):
         raise UserError(f"{folder}: already exists; change it, or move it away")
@@ -51,19 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def _compute_digest(words: Mapping[str, str]) -> str:
-    """Return the digest of the example's definition, to which its evidence belongs."""
-    template = (TEMPLATES / "benchmark.yaml.template").read_text(encoding="utf-8")
-    document = yaml.safe_load(Template(template).substitute(words))
-    return definition.parse(document, "mini").digest
-
-
 def _fill(folder: Path, templates: Path, words: Mapping[str, str]) -> None:
     """Write what the templates say into a new folder: everything or nothing."""
     with make_new_folder(folder) as made:
-        for template in sorted(templates.iterdir()):
-            text = Template(template.read_text(encoding="utf-8")).substitute(words)
-            (made / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
+        fill_templates(templates, words, made)
 
 
 if __name__ == "__main__":

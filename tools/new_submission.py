@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from string import Template
 
 from cepheid.reference.machine.system import read_description
 from cepheid.rules import definition, extras
@@ -18,7 +17,13 @@ from cepheid.rules.host import IS_CHECKOUT, ROOT
 from cepheid.rules.layout import wrap
 from cepheid.rules.systems import find_organisation, refuse_name
 from cepheid.tools.console.arguments import read_command
-from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
+from cepheid.tools.console.program import (
+    EXIT_FINE,
+    fill_templates,
+    make_new_folder,
+    run_tool,
+    write_new,
+)
 from cepheid.tools.describe_system import describe_machine
 from cepheid.tools.describe_system import write as write_description
 
@@ -104,7 +109,6 @@ def _add_system(
 def _collect_words(
     chosen: Definition, arguments: argparse.Namespace, system: str
 ) -> dict[str, str]:
-    """Return the values for the placeholders of the templates."""
     return {
         "benchmark": chosen.name,
         "title": chosen.title,
@@ -123,9 +127,7 @@ def _write_code(folder: Path, words: dict[str, str]) -> None:
     with make_new_folder(folder) as new:
         for name, text in copy_task(words["benchmark"]).items():
             (new / name).write_text(text, encoding="utf-8")
-        for template in sorted(TEMPLATES.iterdir()):
-            text = Template(template.read_text(encoding="utf-8")).substitute(words)
-            (new / template.name).write_text(text, encoding="utf-8")
+        fill_templates(TEMPLATES, words, new)
         (new / "run.sh").chmod(0o755)
 
 
@@ -134,7 +136,7 @@ def copy_task(benchmark: str) -> dict[str, str]:
 
     Their imports of each other become relative, so that the folder may lie anywhere.
     """
-    source = definition.BENCHMARKS / benchmark
+    source, package = definition.BENCHMARKS / benchmark, rf"cepheid\.benchmarks\.{benchmark}"
     texts: dict[str, str] = {}
     waiting = ["task"]
     while waiting:
@@ -143,26 +145,19 @@ def copy_task(benchmark: str) -> dict[str, str]:
         if f"{name}.py" in texts or not path.is_file():
             continue
         text = path.read_text(encoding="utf-8")
-        waiting += _find_own_imports(text, benchmark)
-        text = re.sub(rf"(?m)^(\s*from ){_own_package(benchmark)}\.", r"\1.", text)
-        text = re.sub(rf"(?m)^(\s*from ){_own_package(benchmark)} ", r"\1. ", text)
-        texts[f"{name}.py"] = text
+        waiting += _find_imports(text, package)
+        text = re.sub(rf"(?m)^(\s*from ){package}\.", r"\1.", text)
+        texts[f"{name}.py"] = re.sub(rf"(?m)^(\s*from ){package} ", r"\1. ", text)
     if not texts:
         raise UserError(f"{benchmark} has no task for torch to copy")
     return texts
 
 
-def _find_own_imports(text: str, benchmark: str) -> Iterator[str]:
-    """Yield the modules of the benchmark's own folder that a file imports."""
-    package = _own_package(benchmark)
+def _find_imports(text: str, package: str) -> Iterator[str]:
+    """Yield the modules of a package, a pattern, that a file imports."""
     yield from re.findall(rf"(?m)^\s*from {package}\.(\w+)", text)
     for names in re.findall(rf"(?m)^\s*from {package} import (.+)", text):
         yield from re.findall(r"\w+", names)
-
-
-def _own_package(benchmark: str) -> str:
-    """Return the pattern of the name under which a benchmark's folder is imported."""
-    return re.escape(f"cepheid.benchmarks.{benchmark}")
 
 
 def _describe_next_steps(

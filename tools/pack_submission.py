@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cepheid.compliance.checks.submission.manifest import bind_results, list_digests
 from cepheid.compliance.failure import Failures
-from cepheid.compliance.finding import Finding, has_error
+from cepheid.compliance.finding import has_error
 from cepheid.compliance.judge.judgement import JudgedSubmitter, judge
 from cepheid.compliance.read import manifest, package
 from cepheid.compliance.read.manifest import FILE_NAME, Manifest
@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     remove_partials(folder, FILE_NAME)
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
-    findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]
+    # Packing fixes what S4 finds in the manifest; it does not change the code of logs.
+    fixed = {each for each in judgement.findings if each.rule == "S4" and each.code != "S4.code"}
+    findings = [each for each in judgement.findings if each not in fixed]
     failures = Failures()
     made = None
     if not has_error(findings):
@@ -61,21 +63,12 @@ def _refuse_other_folder(folder: Path) -> None:
         )
 
 
-def _is_fixed_by_packing(finding: Finding) -> bool:
-    """Return True for what S4 finds in the manifest; packing does not change the code of logs."""
-    return finding.rule == "S4" and finding.code != "S4.code"
-
-
 def make_manifest(judged: JudgedSubmitter) -> Manifest:
     """Return the manifest of a submission as it is."""
     who, summaries = judged.who, judged.summaries
-    return Manifest(
-        who.path / FILE_NAME,
-        rounds.CURRENT,
-        Path(os.path.abspath(who.path)).name,
-        bind_results(who, summaries),
-        list_digests(who, summaries),
-    )
+    name, results = Path(os.path.abspath(who.path)).name, bind_results(who, summaries)
+    digests = list_digests(who, summaries)
+    return Manifest(who.path / FILE_NAME, rounds.CURRENT, name, results, digests)
 
 
 if __name__ == "__main__":

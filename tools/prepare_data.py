@@ -128,7 +128,6 @@ def _verify_reader(folder: Path, read: Path, terminal: "Terminal") -> int:
 
 
 def _propose(chosen: Definition, manifest: "Manifest") -> str:
-    """Return the lines of a definition that freeze these data."""
     counts = ", ".join(
         f"{key}: {manifest.parameters.get(key, chosen.data[key]):_}"
         for key in ("train_samples", "evaluation_samples")

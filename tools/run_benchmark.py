@@ -44,7 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     terminal = SessionTerminal(is_first=is_first, quiet=quiet, is_trial=is_trial)
     with start_session(request, terminal) as session:
         if arguments.dry_run:
-            code, runs_left = _print_plan(session, arguments.division), 0
+            from cepheid.tools.run.plan import plan
+
+            planned, runs_left = plan(session, arguments.division), 0
+            session.observer.tell(planned.describe())
+            code = EXIT_FINDINGS if planned.refusals else EXIT_FINE
         else:
             end = session.make_runs()
             is_fine = end.all_fine and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
@@ -70,15 +74,6 @@ def _print_end(session: "Session", *, is_fine: bool) -> None:
         return
     result = find_result_folder(output, session.config).path
     print(describe_end(chosen, result, output, chosen.runs.required), flush=True)
-
-
-def _print_plan(session: "Session", division: str) -> int:
-    """Print what would be run. Exit code 1 where something would be refused."""
-    from cepheid.tools.run.plan import plan
-
-    planned = plan(session, division)
-    session.observer.tell(planned.describe())
-    return EXIT_FINDINGS if planned.refusals else EXIT_FINE
 
 
 def _restart_process(runs: int, earlier: str) -> NoReturn:

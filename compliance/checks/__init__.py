@@ -23,15 +23,14 @@ from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.mlperf import named, requirements, submitted  # noqa: F401
 
 # Importing these modules registers their checks.
+from cepheid.compliance.checks.registry import CHECKS as CHECKS
 from cepheid.compliance.checks.registry import (
-    CHECKS,
     Needs,
-    Place,
     find_log_definition,
-    find_named_definition,
     find_round_benchmark,
     has_digest_of,
 )
+from cepheid.compliance.checks.registry import Place as Place
 from cepheid.compliance.checks.result import (  # noqa: F401
     attached,
     convergence,
@@ -49,19 +48,6 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.summary import ResultSummary
 from cepheid.rules.definition import Definition
 from cepheid.rules.rounds import Round, RoundBenchmark
-
-__all__ = [
-    "CHECKS",
-    "Needs",
-    "Place",
-    "check_log",
-    "check_logs_of_submitter",
-    "check_result",
-    "check_submitter",
-    "find_log_definition",
-    "find_named_definition",
-    "find_round_benchmark",
-]
 
 
 def check_log(run: RunLog, place: Place, judged_in: Round) -> list[Finding]:
@@ -114,12 +100,6 @@ def check_logs_of_submitter(
     return sort_findings(_run_checks(judged_in, Needs.SUMMARIES, who, summaries))
 
 
-Subject = (
-    RunLog | ResultLogs | Definition | RoundBenchmark | Place | Submitter
-    | Mapping[Path, ResultSummary]
-)  # fmt: skip
-
-
 @cache
 def _list_rules(needs: Needs, only: tuple[str, ...]) -> Sequence[str]:
     """Return the rules of one level, all of which have registered their checks by now."""
@@ -128,7 +108,7 @@ def _list_rules(needs: Needs, only: tuple[str, ...]) -> Sequence[str]:
 
 
 def _run_checks(
-    judged_in: Round, needs: Needs, *subject: Subject, only: tuple[str, ...] = ()
+    judged_in: Round, needs: Needs, *subject: object, only: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)

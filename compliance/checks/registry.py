@@ -7,7 +7,8 @@ from typing import Any
 
 from cepheid.compliance.checks.agreement import JsonSource
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.read.log.runlog import HasTexts, RunLog
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.summary import HasTexts
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import CHOICES, Kind, is_integer
@@ -129,6 +130,13 @@ def has_digest_of(run: RunLog, judged_by: Definition) -> bool:
     """Return False if the log was written for another version of the definition."""
     logged = run.text("definition_digest")
     return logged is None or logged == judged_by.digest
+
+
+def find_given_weights(run: RunLog, definition: Definition) -> Mapping[str, str] | None:
+    """Return file and digest of the weights from which a run must start; most have none."""
+    choices = {name: rule.default for name, rule in definition.hyperparameters.items()}
+    choices |= {event.key: event.value for event in run.events if event.key in choices}
+    return definition.find_given_weights(choices)
 
 
 BATCH_SIZE = "global_batch_size"  # rules T8, T10 and T11 count with it

@@ -39,9 +39,11 @@ def check_growing_log(run: RunLog, lines: int, place: Place, judged_in: Round) -
 
 def abort_now(run: RunLog, lines: int) -> RunLog:
     """Return the log as it would be if its run were aborted after ``lines`` lines."""
-    run = replace(run, grows=True)
+    run, start, stop = replace(run, grows=True), run.first("run_start"), run.first("run_stop")
     if not run.events or run.has_ended:
-        return replace(run, ended=run.has_ended and not stops_early(run))
+        # Where run_stop stands before run_start, missing records may still follow.
+        is_early = stop is not None and (start is None or stop.line < start.line)
+        return replace(run, ended=run.has_ended and not is_early)
     last = run.events[-1]
     passed = [number for number, key in enumerate(_DOORS, 1) if run.first(key)]
     to_come = [
@@ -49,15 +51,8 @@ def abort_now(run: RunLog, lines: int) -> RunLog:
         for number, key in enumerate(_DOORS[max(passed, default=0) :], 1)
     ]
     # Before the first record of the timed part, settings may still come (and be out of place).
-    start = run.first("run_start")
     is_training = start is not None and start.line < last.line
     return replace(run, events=(*run.events, *to_come), ended=is_training)
-
-
-def stops_early(run: RunLog) -> bool:
-    """Return True where run_stop stands before run_start, so that missing records may follow."""
-    start, stop = run.first("run_start"), run.first("run_stop")
-    return stop is not None and (start is None or stop.line < start.line)
 
 
 def assume_event(key: str, line: int, last: Event, samples: int) -> Event:

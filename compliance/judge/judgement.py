@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from cepheid.compliance.checks import (
-    Place,
-    check_logs_of_submitter,
-    check_submitter,
-    find_round_benchmark,
-)
+from cepheid.compliance.checks import check_logs_of_submitter, check_submitter
+from cepheid.compliance.checks.registry import Place, find_round_benchmark
 from cepheid.compliance.checks.result.copies import TracedResult, find_recycled
 from cepheid.compliance.checks.result.sources import find_differing
 from cepheid.compliance.checks.submission.files import report_stray
@@ -131,23 +127,15 @@ def judge(
     for (package, who), units in zip(listed, units_of, strict=True):
         judged = [(unit, next(answers)) for unit in units]
         submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in))
-    strays += _report_decisions(packages, submitters, judged_in)
-    return Judgement(
-        judged_in.name,
-        tuple(submitters),
-        tuple(
-            sort_findings(
-                [*strays, *(finding for submitter in submitters for finding in submitter.findings)]
-            )
-        ),
-        sum(package.logs for package in packages),
-    )
+    findings = strays + _report_decisions(packages, submitters, judged_in)
+    findings += [finding for submitter in submitters for finding in submitter.findings]
+    logs = sum(package.logs for package in packages)
+    return Judgement(judged_in.name, tuple(submitters), tuple(sort_findings(findings)), logs)
 
 
 def _report_decisions(
     packages: Sequence[Package], submitters: Sequence[JudgedSubmitter], judged_in: Round
 ) -> list[Finding]:
-    """Report what is wrong with the organisers' files, each once."""
     used = [waiver for judged in submitters for waiver in judged.waivers]
     findings: list[Finding] = []
     for package in packages:
@@ -167,12 +155,10 @@ def _compare_all(
         return [answer for _, _, answer in units]
 
     def compare(judged: Sequence[OwnedUnit]) -> list[list[Finding]]:
-        traced = [
-            TracedResult(
-                answer.traces, answer.findings, Path(os.path.abspath(who.path)), who.decisions
-            )
-            for _, who, answer in judged
-        ]
+        traced = []
+        for _, who, answer in judged:
+            owner = Path(os.path.abspath(who.path))
+            traced.append(TracedResult(answer.traces, answer.findings, owner, who.decisions))
         recycled = find_recycled(traced, judged_in, stood)
         sources = [[source for trace in one.traces for source in trace.sources] for one in traced]
         differing = find_differing(sources)
@@ -194,16 +180,11 @@ def list_units(
     who: Submitter, package: Package, judged_in: Round, keep: Kept = "summaries"
 ) -> list[Unit]:
     """List the results of a submitter as units that can be judged by themselves."""
-    return [
-        Unit(
-            folder,
-            replace(find_place(folder, who, judged_in), in_result=not package.is_single_log),
-            judged_in,
-            with_digests=who.files is not None,
-            keep=keep,
-        )
-        for folder in who.results
-    ]
+    units = []
+    for folder in who.results:
+        place = replace(find_place(folder, who, judged_in), in_result=not package.is_single_log)
+        units.append(Unit(folder, place, judged_in, who.files is not None, keep))
+    return units
 
 
 def find_place(folder: ResultFolder, who: Submitter, judged_in: Round) -> Place:

@@ -8,22 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from cepheid.compliance.checks import (
-    Place,
-    check_log,
-    check_result,
-    find_log_definition,
-    find_round_benchmark,
-)
+from cepheid.compliance.checks import check_log, check_result
 from cepheid.compliance.checks.mlperf.requirements import compare_with_mlcommons, is_broken
+from cepheid.compliance.checks.registry import Place, find_log_definition, find_round_benchmark
 from cepheid.compliance.checks.result.convergence import compare_convergence
 from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.contents import ResultFolder
-from cepheid.compliance.read.log.runlog import HasTexts, RunLog
+from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
-from cepheid.compliance.read.summary import ResultSummary, summarize
+from cepheid.compliance.read.summary import HasTexts, ResultSummary, summarize
 from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.rules import rcp, rounds

@@ -119,11 +119,9 @@ def _measure_encoded(content: bytes, long_tokens: Sequence[bytes]) -> int:
 def _measure_dense(plain: bytes) -> int:
     """Return how many bytes of a text lie in windows that hardly become smaller when packed."""
     windows = (plain[at : at + WINDOW_BYTES] for at in range(0, len(plain), WINDOW_BYTES))
+    large = (window for window in windows if len(window) >= WINDOW_BYTES_MIN)
     return sum(
-        len(window)
-        for window in windows
-        if len(window) >= WINDOW_BYTES_MIN
-        and len(zlib.compress(window, 1)) > PACKED_SHARE_MAX * len(window)
+        len(one) for one in large if len(zlib.compress(one, 1)) > PACKED_SHARE_MAX * len(one)
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from cepheid.compliance.finding import format_value
+from cepheid.compliance.finding import FileProblem, format_value
 from cepheid.compliance.read.log.runlog import PARTIAL
 from cepheid.rules.documents import find_schema_problem
 
@@ -48,14 +48,20 @@ class Waiver(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dispute(Decision):
+class Ruling(Decision):
+    """What somebody decided on a day, and the reason."""
+
+    reason: str
+    who: str
+    on: datetime.date
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute(Ruling):
     """Which of two equal results stands: ``path`` alone if the ``other`` is the copy, or both."""
 
     other: PurePosixPath
     verdict: str
-    reason: str
-    who: str
-    on: datetime.date
 
     @property
     def lets_both_stand(self) -> bool:
@@ -79,12 +85,8 @@ class Objection(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Withdrawal(Decision):
+class Withdrawal(Ruling):
     """A result that its submitter or the organisers withdrew, with the reason (S8)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +98,13 @@ class Receipt(Decision):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotConfirmed(Decision):
+class NotConfirmed(Ruling):
     """A result of a preview system that the next round did not confirm (S13)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction(Decision):
+class Reproduction(Ruling):
     """A result that the organisers ran again and found confirmed; ``reason`` says how (S9)."""
-
-    reason: str
-    who: str
-    on: datetime.date
 
 
 KINDS: Mapping[str, type[Decision]] = {
@@ -124,15 +118,6 @@ KINDS: Mapping[str, type[Decision]] = {
 }
 
 
-@dataclass(frozen=True)
-class DecisionProblem:
-    """A problem of the file, on a line of it or (None) as a whole."""
-
-    line: int | None
-    message: str
-    got: str = ""
-
-
 Kind = TypeVar("Kind", bound=Decision)
 
 
@@ -142,7 +127,7 @@ class Decisions:
 
     path: Path
     entries: Mapping[str, tuple[Decision, ...]] = field(default_factory=dict)
-    problems: tuple[DecisionProblem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
 
     def list_all(self, kind: type[Kind]) -> tuple[Kind, ...]:
         """Return the entries of one kind in the order of the file."""
@@ -191,7 +176,7 @@ def read(path: Path) -> Decisions:
 
 
 def _refuse(path: Path, line: int | None, message: str) -> Decisions:
-    return Decisions(path, problems=(DecisionProblem(line, message),))
+    return Decisions(path, problems=(FileProblem(line, message),))
 
 
 def _find_line(mark: Any) -> int | None:
@@ -199,31 +184,31 @@ def _find_line(mark: Any) -> int | None:
     return mark.line + 1 if mark is not None else None
 
 
-def _find_unsafe(text: str) -> DecisionProblem | None:
+def _find_unsafe(text: str) -> FileProblem | None:
     """Find YAML that grows when it is read, or that names types: neither is needed here."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.BaseLoader):
         line = _find_line(event.start_mark)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            return DecisionProblem(line, "anchors and aliases (& and *) are not allowed")
+            return FileProblem(line, "anchors and aliases (& and *) are not allowed")
         if getattr(event, "tag", None):
-            return DecisionProblem(line, "tags (!) are not allowed")
+            return FileProblem(line, "tags (!) are not allowed")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > NESTING_MAX:
-            return DecisionProblem(line, "the file is nested too deeply")
+            return FileProblem(line, "the file is nested too deeply")
     return None
 
 
 def _read_document(path: Path, document: yaml.Node | None) -> Decisions:
     """Read the entries of a document of which every scalar is text."""
-    problems: list[DecisionProblem] = []
+    problems: list[FileProblem] = []
     content = _make_plain(document, problems) if document is not None else None
     if not (isinstance(content, dict) and isinstance(document, yaml.MappingNode)):
         what = find_schema_problem(content, "decisions") or "the file holds no decisions"
-        return Decisions(path, problems=(*problems, DecisionProblem(1, what)))
+        return Decisions(path, problems=(*problems, FileProblem(1, what)))
     nodes: dict[str, yaml.Node] = {}
     for key, node in document.value:
         nodes.setdefault(str(key.value), node)
@@ -231,21 +216,21 @@ def _read_document(path: Path, document: yaml.Node | None) -> Decisions:
     for kind, listed in content.items():
         if kind not in KINDS:
             what = f"unknown kind {format_value(kind)} (all: {', '.join(KINDS)})"
-            problems.append(DecisionProblem(1, what))
+            problems.append(FileProblem(1, what))
         elif not isinstance(listed, list):
             line = nodes[kind].start_mark.line + 1
-            problems.append(DecisionProblem(line, f"{kind} is not a list of entries"))
+            problems.append(FileProblem(line, f"{kind} is not a list of entries"))
         elif len(listed) > ENTRIES_MAX:
             what = f"the file holds more than {ENTRIES_MAX} {kind}"
             first = nodes[kind].value[ENTRIES_MAX]
-            problems.append(DecisionProblem(first.start_mark.line + 1, what))
+            problems.append(FileProblem(first.start_mark.line + 1, what))
         else:
             lines = [node.start_mark.line + 1 for node in nodes[kind].value]
             entries[kind] = tuple(_read_entries(kind, zip(lines, listed, strict=True), problems))
     return Decisions(path, MappingProxyType(entries), tuple(problems))
 
 
-def _make_plain(node: yaml.Node, problems: list[DecisionProblem]) -> object:
+def _make_plain(node: yaml.Node, problems: list[FileProblem]) -> object:
     """Return a node as text, list and dict; a key that is there twice is a problem."""
     if isinstance(node, yaml.SequenceNode):
         return [_make_plain(item, problems) for item in node.value]
@@ -255,20 +240,20 @@ def _make_plain(node: yaml.Node, problems: list[DecisionProblem]) -> object:
             key = str(_make_plain(key_node, problems))
             if key in content:
                 line, what = key_node.start_mark.line + 1, f"{format_value(key)} is there"
-                problems.append(DecisionProblem(line, f"{what} more than once"))
+                problems.append(FileProblem(line, f"{what} more than once"))
             content.setdefault(key, _make_plain(value_node, problems))
         return content
     return str(node.value)
 
 
 def _read_entries(
-    kind: str, listed: Iterator[tuple[int, object]], problems: list[DecisionProblem]
+    kind: str, listed: Iterator[tuple[int, object]], problems: list[FileProblem]
 ) -> Iterator[Decision]:
     for line, entry in listed:
         what = find_schema_problem({kind: [entry]}, "decisions")
         if what:
             shown = what.removeprefix(f"{kind}.0.").replace(f"{kind}.0: ", "")
-            problems.append(DecisionProblem(line, shown))
+            problems.append(FileProblem(line, shown))
             continue
         assert isinstance(entry, dict)
         types = {each.name: each.type for each in fields(KINDS[kind])}
@@ -278,7 +263,7 @@ def _read_entries(
             try:
                 values[name] = READERS.get(types[name], str)(text)
             except ValueError as error:
-                wrong = wrong or DecisionProblem(line, f"{name} is {error}", format_value(text))
+                wrong = wrong or FileProblem(line, f"{name} is {error}", got=format_value(text))
         if wrong:
             problems.append(wrong)
         else:

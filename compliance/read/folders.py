@@ -119,11 +119,8 @@ class Reader:
                     with self.caught(folder):
                         result = self.list_result(folder, system.name)
                     results.append(result)
-        left_by_tools = [
-            self.show(root / entry.name)
-            for entry in self.list_entries(root, quiet=True)
-            if entry.name in LEFT_BY_TOOLS
-        ]
+        names = [entry.name for entry in self.list_entries(root, quiet=True)]
+        left_by_tools = tuple(self.show(root / name) for name in names if name in LEFT_BY_TOOLS)
         is_listed = self.is_submission(root) and not only_system
         files = tuple[SubmittedFile, ...]()
         if is_listed:
@@ -139,7 +136,7 @@ class Reader:
             carriers = tuple(list_carriers(root, files))
         return replace(
             self.make_submitter(root, systems, results),
-            left_by_tools=tuple(left_by_tools),
+            left_by_tools=left_by_tools,
             is_whole=only_system is None,
             files=files if is_listed else None,
             manifest=bound,
@@ -203,23 +200,22 @@ class Reader:
             self.refused.append(Refused(self.show(path), why))
             return ""
 
-    def read_around_result(self, folder: Path) -> Submitter:
-        """Read one result, with its system's description where it lies in a submitter's folder."""
-        if not layout.is_in_layout(folder):
-            return self.make_submitter(folder, {}, [self.list_result(folder, None)])
-        system, root = folder.parent.name, folder.parents[2]
-        result = self.list_result(folder, system)
+    def read_around_result(self, folder: Path, log: Path | None = None) -> Submitter:
+        """Read one result, with its system's description where it lies in a submitter's folder.
+
+        With a ``log``, the result has that log alone.
+        """
+        system = folder.parent.name if layout.is_in_layout(folder) else None
+        alone = ResultFolder(self.show(folder), system, (self.show(log),)) if log else None
+        result = alone or self.list_result(folder, system)
+        if system is None:
+            return self.make_submitter(folder, {}, [result])
+        root = folder.parents[2]
         return self.make_submitter(root, self.read_systems(root, system), [result])
 
     def read_single_log(self, file: Path) -> Submitter:
         """Read what lies around one log, with that log alone."""
-        runs = (self.show(file),)
-        folder = file.parent
-        if not layout.is_in_layout(folder):
-            return self.make_submitter(folder, {}, [ResultFolder(self.show(folder), None, runs)])
-        system, root = folder.parent.name, folder.parents[2]
-        result = ResultFolder(self.show(folder), system, runs)
-        return self.make_submitter(root, self.read_systems(root, system), [result])
+        return self.read_around_result(file.parent, file)
 
     def make_submitter(
         self, root: Path, systems: Mapping[str, SystemFile], results: list[ResultFolder]
@@ -310,11 +306,9 @@ class Reader:
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
         """List the folders in a folder; hidden ones are left out."""
-        return [
-            folder / entry.name
-            for entry in self.list_entries(folder, quiet)
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-        ]
+        entries = self.list_entries(folder, quiet)
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return [folder / name for name in names if not name.startswith(".")]
 
     def list_entries(self, folder: Path, quiet: bool = False) -> list[os.DirEntry[str]]:
         """List files and folders in the order of their names; links and devices are refused.
@@ -357,11 +351,8 @@ def is_plain_file(path: Path) -> bool:
 
 def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
     """Return the absolute paths of all logs, which are hashed when they are judged."""
-    return frozenset(
-        os.path.abspath(path)
-        for result in results
-        for path in (*result.runs, *result.interrupted, *result.power)
-    )
+    logs = (path for one in results for path in (*one.runs, *one.interrupted, *one.power))
+    return frozenset(map(os.path.abspath, logs))
 
 
 def _explain_refusal(entry: os.DirEntry[str]) -> str:

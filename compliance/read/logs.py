@@ -15,7 +15,7 @@ from cepheid.compliance.read import powerlog
 from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
-from cepheid.compliance.read.manifest import read_json
+from cepheid.compliance.read.manifest import read_bytes, read_json
 from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.compliance.read.texts import PICTURE_BYTES_MAX, is_png
@@ -55,10 +55,7 @@ def read_attached(folder: ResultFolder) -> Iterator[Attached]:
 def _read_signature(path: Path) -> Attached:
     """Return a picture without its content; anything but a whole PNG file is a problem."""
     try:
-        # Links are not followed, and a pipe does not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            is_picture = is_png(file.read(PICTURE_BYTES_MAX + 1))
+        is_picture = is_png(read_bytes(path, PICTURE_BYTES_MAX))
     except OSError as error:
         return Attached(path, problem=f"cannot be read: {error.strerror}")
     return Attached(path, problem="" if is_picture else "is not a PNG file")
@@ -114,14 +111,10 @@ def read_logs(
     power_of = folder.power_of or {}
     stems = [(run, run.path.stem) for run in runs] if power_of else []
     joules = {stem: measure_joules(run, power_of.get(stem, ())) for run, stem in stems}
-    return ResultLogs(
-        folder,
-        runs,
-        tuple(runlog.read(path, with_digests) for path in folder.interrupted),
-        tuple(powerlog.read(path, with_digests) for path in folder.power),
-        tuple(read_attached(folder)),
-        {name: energy for name, energy in joules.items() if energy is not None},
-    )
+    interrupted = tuple(runlog.read(path, with_digests) for path in folder.interrupted)
+    power = tuple(powerlog.read(path, with_digests) for path in folder.power)
+    known = {name: energy for name, energy in joules.items() if energy is not None}
+    return ResultLogs(folder, runs, interrupted, power, tuple(read_attached(folder)), known)
 
 
 def measure_joules(run: RunLog, power: Sequence[Path]) -> float | None:

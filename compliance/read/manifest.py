@@ -76,12 +76,9 @@ def format_manifest(manifest: Manifest) -> str:
 def read_json(
     path: Path, bytes_max: int, *, shown_max: int = 200, may_repeat: bool = False
 ) -> tuple[Any, str]:
-    """Read a JSON document up to a bound; return its content, and what is wrong with it.
-
-    Links are not followed, and a pipe does not block.
-    """
+    """Read a JSON document up to a bound; return its content, and what is wrong with it."""
     try:
-        data = _read_bytes(path, bytes_max)
+        data = read_bytes(path, bytes_max)
         if len(data) > bytes_max:
             return None, f"is larger than {bytes_max // 2**20} MiB"
         return parse_json(data, may_repeat), ""
@@ -91,7 +88,11 @@ def read_json(
         return None, f"is not JSON: {str(error)[:shown_max]}"
 
 
-def _read_bytes(path: Path, bytes_max: int) -> bytes:
+def read_bytes(path: Path, bytes_max: int) -> bytes:
+    """Read a file, and a byte more of one that is larger than its bound.
+
+    Links are not followed, and a pipe does not block. Raises OSError where that is not possible.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         return file.read(min(bytes_max, os.fstat(descriptor).st_size) + 1)
@@ -103,7 +104,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
 def find_line(path: Path, names: Sequence[str]) -> int | None:
     """Return the line of the key in a JSON document to which names lead, or None."""
     try:
-        text = _read_bytes(path, FILE_BYTES_MAX).decode("utf-8-sig", "replace")
+        text = read_bytes(path, FILE_BYTES_MAX).decode("utf-8-sig", "replace")
     except OSError:
         return None
     depth = found = 0  # brackets that are open, and names that lead into them

@@ -83,11 +83,8 @@ class MlperfReader(Reader):
             self.log_name.fullmatch(entry.name) for entry in self.list_entries(folder, quiet=True)
         ):
             yield folder
-        inner = [
-            path
-            for path in (self.list_folders(folder, quiet=True) if deep else ())
-            if path.name not in (PRUNED, POWER)
-        ]
+        folders = self.list_folders(folder, quiet=True) if deep else []
+        inner = [path for path in folders if path.name not in (PRUNED, POWER)]
         results = [path for path in inner if path.name == "results"]
         # Beside results there may be much code, but no result, unless somebody is called results.
         is_submitter = results and not any((path / "results").is_dir() for path in inner)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cepheid.compliance.finding import escape
+from cepheid.compliance.finding import FileProblem, escape
 
 POWER_NAME = re.compile(r"power_(0|[1-9][0-9]{0,5})\.csv")
 
@@ -33,16 +33,6 @@ WATTS_MAX = 1e8  # a hundred megawatts: more than any machine takes
 _NOT_MEASURED = re.compile(r"# *not measured: *(\S.*)")
 _SENSOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 CLOCK_COLUMN = "monotonic_ms"
-
-
-@dataclass(frozen=True)
-class PowerProblem:
-    """What is wrong with a power log, on a line of it or (None) as a whole."""
-
-    line: int | None
-    message: str
-    expected: str = ""
-    got: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class PowerLog:
     path: Path
     not_measured: str
     sensors: tuple[Sensor, ...]
-    problems: tuple[PowerProblem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
     sha256: str = ""  # of the file, if it is wanted and all of the file could be read
 
     @property
@@ -118,7 +108,7 @@ def read(path: Path, with_digest: bool = False) -> PowerLog:
 def _make_broken(
     path: Path, line: int | None, message: str, expected: str = "", got: str = ""
 ) -> PowerLog:
-    return PowerLog(path, "", (), (PowerProblem(line, message, expected, got),))
+    return PowerLog(path, "", (), (FileProblem(line, message, expected, got),))
 
 
 def _parse(path: Path, data: bytes) -> PowerLog:
@@ -147,22 +137,22 @@ def _decode(line: bytes) -> str:
     return line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
 
 
-def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem | None:
+def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> FileProblem | None:
     """Read the rows into the sensors, up to the first row that is wrong."""
     before_ms = -math.inf
     for line, row in enumerate(rows, 3):
         cells = row.rstrip(b"\r").split(b",")
         if len(row) > LINE_BYTES_MAX or len(cells) != len(sensors) + 1:
             expected = f"{len(sensors) + 1} values with commas between them"
-            return PowerProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
+            return FileProblem(line, "the row does not fit the header", expected, f"{len(cells)}")
         time_ms = _parse_number(cells[0])
         if time_ms is None or time_ms < 0:
             message = f"{CLOCK_COLUMN} is not a time in milliseconds"
-            return PowerProblem(line, message, "0 or more", _show(cells[0]))
+            return FileProblem(line, message, "0 or more", _show(cells[0]))
         if time_ms <= before_ms:
             expected = f"more than {before_ms:,.3f}, as on the line above"
             message = f"{CLOCK_COLUMN} does not advance"
-            return PowerProblem(line, message, expected, f"{time_ms:,.3f}")
+            return FileProblem(line, message, expected, f"{time_ms:,.3f}")
         before_ms = time_ms
         for sensor, cell in zip(sensors, cells[1:], strict=True):
             if not cell:  # this sensor was not read in that row
@@ -171,7 +161,7 @@ def _read_rows(rows: Sequence[bytes], sensors: Sequence[Sensor]) -> PowerProblem
             if watts is None or not 0 <= watts <= WATTS_MAX:
                 expected = f"from 0 to {WATTS_MAX:,.0f}"
                 message = f"{sensor.name} is not a power in watts"
-                return PowerProblem(line, message, expected, _show(cell))
+                return FileProblem(line, message, expected, _show(cell))
             sensor.times_ms.append(time_ms)  # type: ignore[attr-defined]
             sensor.watts.append(watts)  # type: ignore[attr-defined]
             sensor.lines.append(line)  # type: ignore[attr-defined]

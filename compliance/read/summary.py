@@ -25,13 +25,13 @@ from cepheid.rules.systems import Peak, PeakShare, compute_share
 
 SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
 
-_SPANS = {  # the event that begins a stretch, the one that ends it, and what it is called
-    "init_start": ("init_stop", "init"),
-    "block_start": ("block_stop", "block"),
-    "eval_start": ("eval_stop", "evaluation"),
-    "generation_start": ("generation_stop", "generation"),
+_SPANS = {  # what the stretch is called that begins with an event
+    "init_start": "init",
+    "block_start": "block",
+    "eval_start": "evaluation",
+    "generation_start": "generation",
 }
-_STARTS = {stop: start for start, (stop, _) in _SPANS.items()}
+_ENDS = {start: start.replace("start", "stop") for start in _SPANS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,12 @@ def trace_course(run: RunLog) -> Course:
     """Take from a log what is needed to draw its run."""
     begin, start = run.first("init_start") or run.first("run_start"), run.first("run_start")
     spans = list(_find_spans(run, begin.time_ms)) if begin else []
+    curve = []
+    for point in run.quality_curve:
+        metrics = {sys.intern(name): value for name, value in point.metrics.items()}
+        curve.append(Point(point.seconds, read_count(point.samples) or 0, metrics))
     return Course(
-        curve=tuple(
-            Point(
-                point.seconds,
-                read_count(point.samples) or 0,
-                {sys.intern(name): value for name, value in point.metrics.items()},
-            )
-            for point in run.quality_curve
-        ),
+        curve=tuple(curve),
         spans=tuple(spans[:SPANS_MAX]),
         left_out_spans=max(0, len(spans) - SPANS_MAX),
         run_start_seconds=(start.time_ms - begin.time_ms) / 1000 if start and begin else None,
@@ -106,16 +103,10 @@ def read_count(value: object) -> int | None:
 
 
 def _find_spans(run: RunLog, zero_ms: float) -> Iterator[Span]:
-    """Find the stretches between an event and the next one that ends it, in order of their ends."""
-    open_since: dict[str, float] = {}
-    for event in run.events:
-        if event.key in _SPANS:
-            open_since[event.key] = event.time_ms
-        elif _STARTS.get(event.key) in open_since:
-            key = _STARTS[event.key]
-            since, until = (open_since.pop(key) - zero_ms) / 1000, (event.time_ms - zero_ms) / 1000
-            if until >= since:
-                yield Span(_SPANS[key][1], since, until, _describe(event.metadata))
+    for start, stop in run.list_intervals(_ENDS):
+        since, until = ((event.time_ms - zero_ms) / 1000 for event in (start, stop))
+        if until >= since:
+            yield Span(_SPANS[start.key], since, until, _describe(stop.metadata))
 
 
 def _describe(metadata: Mapping[str, object]) -> str:
@@ -160,8 +151,7 @@ class Pace:
 
 def measure_pace(run: RunLog) -> Pace | None:
     """Return the pace of a run, or None where its log does not tell."""
-    how = run.value("implementation")
-    precision = how.get("precision") if isinstance(how, dict) else None
+    precision = run.implementation.get("precision")
     is_training = run.first("generation_times") is None
     rate = run.samples_per_second if is_training else run.generation.get(THROUGHPUT)
     if not rate or not isinstance(precision, str):
@@ -260,6 +250,10 @@ class RunSummary:
         return self.seconds / 60
 
 
+HasTexts = RunLog | RunSummary
+"""A run log, or what remains of one: both hold the texts of its records."""
+
+
 @dataclass(frozen=True)
 class ResultSummary:
     """What remains of the logs of a result.
@@ -289,12 +283,9 @@ def summarize(
     )
     joules, not_measured = logs.joules, escape(logs.power[0].not_measured) if logs.power else None
     runs = (replace(run, joules=joules.get(run.path.stem, run.joules)) for run in runs)
-    return ResultSummary(
-        tuple(_share(runs)),
-        "" if joules else not_measured,
-        logs.digests,
-        float(factor) if is_scaling(factor := logs.scaling) else 1.0,
-    )
+    scaling = float(factor) if is_scaling(factor := logs.scaling) else 1.0
+    not_measured = "" if joules else not_measured
+    return ResultSummary(tuple(_share(runs)), not_measured, logs.digests, scaling)
 
 
 def _share(runs: Iterable[RunSummary]) -> Iterator[RunSummary]:
@@ -322,10 +313,12 @@ def summarize_run(
     definition: Definition | None = None,
 ) -> RunSummary:
     """Summarize one log. ``place`` numbers a log whose name has no number."""
-    seed, code = run.first("seed"), run.first("task_digest")
+    seed, said = run.first("seed"), run.first("task_digest")
+    code = CodeDigest(said.line, _keep_text(said.value), format_value(said.value)) if said else None
     origin = seed.metadata.get("origin") if seed else None
     start = run.first("run_start")
     count, is_samples = run.progress or (None, False)
+    kept = definition.hyperparameters if with_course and definition else ()
     return RunSummary(
         path=run.path,
         number=place if run.index is None else run.index,
@@ -346,16 +339,8 @@ def summarize_run(
         pace=measure_pace(run),
         joules=measure_joules(run, power),
         setup={key: _keep_scalar(run.value(key)) for key in _SETUP if run.first(key)},
-        code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))
-        if code
-        else None,
-        hyperparameters={
-            name: read_scalar(run.value(name))
-            for name in definition.hyperparameters
-            if run.first(name)
-        }
-        if with_course and definition
-        else {},
+        code=code,
+        hyperparameters={name: read_scalar(run.value(name)) for name in kept if run.first(name)},
         course=trace_course(run) if with_course else None,
     )
 
@@ -373,11 +358,8 @@ def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:
 
     None also where the monotonic clock does not tell when the run began and ended.
     """
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if power is None or power.problems or start is None or stop is None:
-        return None
-    start_ms, stop_ms = start.monotonic_ms, stop.monotonic_ms
-    if start_ms is None or stop_ms is None or not 0 <= start_ms < stop_ms < INTEGER_MAX:
+    start_ms, stop_ms = run.timed_ms or (0.0, 0.0)
+    if power is None or power.problems or not 0 <= start_ms < stop_ms < INTEGER_MAX:
         return None
     return power.energy_joules(start_ms, stop_ms)
 

@@ -18,7 +18,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.findings import find_code, load_codes
 from cepheid.rules.host import atomic_write
-from cepheid.rules.layout import lay_out, wrap
+from cepheid.rules.layout import count, lay_out, wrap
 
 GROUPED_MIN = 4  # findings of one cause; fewer are shown each
 PLACES_MAX = 3  # of the others that are named
@@ -68,22 +68,19 @@ def format_table(findings: Sequence[Finding]) -> list[str]:
     counts = Counter((SEVERITIES.index(each.severity), each.code) for each in findings)
     files = {kind: len({each.path for each in findings if each.code == kind[1]}) for kind in counts}
     rows = [("code", "", "findings", "files", "what is wrong")]
-    for kind, count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1], row[0][1])):
+    for kind, times in sorted(counts.items(), key=lambda row: (row[0][0], -row[1], row[0][1])):
         level, code = kind
         known = load_codes().get(code)
         means = known.means if known else "and more of the rule"
-        rows.append((code, SEVERITIES[level], f"{count:,}", f"{files[kind]:,}", means))
+        rows.append((code, SEVERITIES[level], f"{times:,}", f"{files[kind]:,}", means))
     return ["", *lay_out(rows), "every finding by itself: --format json, sarif or github"]
 
 
 def format_verdict(findings: Sequence[Finding], logs: int) -> str:
     """Format the verdict with its counts."""
-    counts = {
-        severity: sum(finding.severity == severity for finding in findings)
-        for severity in ("error", "warning", "note")
-    }
-    parts = [_count(logs, "log"), _count(counts["error"], "error")]
-    parts += [_count(counts[level], level) for level in ("warning", "note") if counts[level]]
+    counts = Counter(finding.severity for finding in findings)
+    parts = [count(logs, "log"), count(counts["error"], "error")]
+    parts += [count(counts[level], level) for level in SEVERITIES[1:] if counts[level]]
     return f"{decide_verdict(findings)}: {', '.join(parts)}"
 
 
@@ -169,10 +166,6 @@ def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
@@ -212,6 +205,8 @@ def _describe_rule(rule_id: str, severity: str, text: RuleText | None) -> dict[s
 
 def _describe_finding(finding: Finding, rule_index: int) -> dict[str, Any]:
     """Return a result (3.27)."""
+    text = "\n".join([finding.message, *finding.details()])
+    text = text.replace("](", "] (").replace("{", "{{").replace("}", "}}")  # 3.11.6, 3.11.5
     place: dict[str, Any] = {"artifactLocation": _locate(finding.path)}
     if finding.line is not None:
         place["region"] = {"startLine": finding.line}
@@ -219,18 +214,13 @@ def _describe_finding(finding: Finding, rule_index: int) -> dict[str, Any]:
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": finding.severity,
-        "message": {"text": _escape_sarif("\n".join([finding.message, *finding.details()]))},
+        "message": {"text": text},
         "locations": [{"physicalLocation": place}],
         "properties": {
             "code": finding.code,
             "expected": finding.expected, "got": finding.got, "hint": finding.hint,
         },
     }  # fmt: skip
-
-
-def _escape_sarif(text: str) -> str:
-    """Escape links (3.11.6) and placeholders (3.11.5) in a message."""
-    return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
 
 
 def _locate(path: Path) -> dict[str, str]:

@@ -101,7 +101,8 @@ def list_codes(rule_id: str) -> dict[str, Code]:
 def read_rules() -> Mapping[str, RuleText]:
     """Return every numbered rule by its id, in the order of the books."""
     rules = {}
-    for book in _find_books():
+    others = sorted(path.name for path in FOLDER.glob("*.md") if path.name not in _FIRST)
+    for book in (FOLDER / name for name in (*_FIRST, *others)):
         for section in re.split(r"^(?=##)", book.read_text(encoding="utf-8"), flags=re.MULTILINE):
             heading = re.match(r"### ([A-Z]+[0-9]+) (.+)\n", section)
             if heading:
@@ -116,8 +117,3 @@ def _format_codes(rule_id: str) -> str:
     items = (f"- `{code.name}`: {code.means}" for code in list_codes(rule_id).values())
     wrapped = "\n".join(textwrap.fill(item, 100, subsequent_indent="  ") for item in items)
     return f"\n*Codes:*\n\n{wrapped}" if wrapped else ""
-
-
-def _find_books() -> list[Path]:
-    others = sorted(path.name for path in FOLDER.glob("*.md") if path.name not in _FIRST)
-    return [FOLDER / name for name in (*_FIRST, *others)]

@@ -70,23 +70,17 @@ def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
     The squared errors of all levels add up, whichever benchmark they are from. Where a pair has a
     score and a time, their own times are compared.
     """
-    like = [_find_common(*pair) for pair in pairs]
+    like = [pair if pair[0].basis == pair[1].basis else _use_own(*pair) for pair in pairs]
     runs = tuple(one.runs for pair in pairs for one in pair)
     middle, ends = _measure(like)
     if ends and any(fast.is_charged != slow.is_charged for fast, slow in like):
         own = [
-            _use_own(fast, slow) if fast.is_charged != slow.is_charged else (fast, slow)
-            for fast, slow in like
+            pair if pair[0].is_charged == pair[1].is_charged else _use_own(*pair) for pair in like
         ]
         _, others = _measure(own)
         ends = (min(ends[0], others[0]), max(ends[1], others[1])) if others else None
     low, high = map(math.exp, ends) if ends else (None, None)
     return Ratio(math.exp(middle), low, high, runs)
-
-
-def _find_common(fast: Level, slow: Level) -> tuple[Level, Level]:
-    """Return two levels of one basis: where they differ, those of their own times."""
-    return (fast, slow) if fast.basis == slow.basis else _use_own(fast, slow)
 
 
 def _use_own(fast: Level, slow: Level) -> tuple[Level, Level]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from cepheid.compliance.score.trimmed import mean, one_sided_quantile
+from cepheid.compliance.score.trimmed import one_sided_quantile
 from cepheid.rules.definition import Definition
 from cepheid.rules.rcp import Point, ReferencePoints
 
@@ -118,7 +118,7 @@ def compare(
     expected = interpolate(known, batch_size)
     if expected is not None:
         return judge(crossings, batch_size, expected)
-    samples = math.exp(mean([math.log(count) for count in crossings]))
+    samples = math.exp(statistics.fmean([math.log(count) for count in crossings]))
     return Convergence(
         "missing point" if known else "not measured", batch_size, samples, len(crossings)
     )
@@ -126,7 +126,7 @@ def compare(
 
 def judge(crossings: Sequence[float], batch_size: int, expected: Expected) -> Convergence:
     """Judge the crossings of a result's runs by what the reference needs at its batch size."""
-    own, runs = mean([math.log(count) for count in crossings]), len(crossings)
+    own, runs = statistics.fmean([math.log(count) for count in crossings]), len(crossings)
     samples, (least, greatest) = math.exp(own), expected.find_limits(runs)
     verdict: Verdict = "early" if samples < least else "late" if samples > greatest else "equal"
     error = expected.find_error(runs)
@@ -152,21 +152,18 @@ def interpolate(known: Sequence[Expected], batch_size: int) -> Expected | None:
             return one
     for low, high in pairwise(known):
         if low.batch_size < batch_size < high.batch_size:
-            share = math.log(batch_size / low.batch_size) / math.log(
-                high.batch_size / low.batch_size
-            )
+            way = math.log(high.batch_size / low.batch_size)
+            share = math.log(batch_size / low.batch_size) / way
             shares = ((low, 1 - share), (high, share))
-            return Expected(
-                batch_size,
-                math.fsum(part * one.log_mean for one, part in shares),
-                math.sqrt(math.fsum(part * one.scatter**2 for one, part in shares)),
-                tuple(
-                    Loading(each.point, part * each.share, each.variance, each.degrees)
-                    for one, part in shares
-                    for each in one.loadings
-                ),
-                low.is_interpolated and high.is_interpolated,
+            log_mean = math.fsum(part * one.log_mean for one, part in shares)
+            scatter = math.sqrt(math.fsum(part * one.scatter**2 for one, part in shares))
+            loadings = tuple(
+                Loading(each.point, part * each.share, each.variance, each.degrees)
+                for one, part in shares
+                for each in one.loadings
             )
+            is_interpolated = low.is_interpolated and high.is_interpolated
+            return Expected(batch_size, log_mean, scatter, loadings, is_interpolated)
     return None
 
 
@@ -183,7 +180,7 @@ def measure_point(point: Point, definition: Definition) -> Expected:
         every = max(definition.timing.eval_every_samples, point.batch_size)
         widths = [min(every, count) for count in counts]
         crossings = tuple(count - width / 2 for count, width in zip(counts, widths, strict=True))
-        interval = mean(widths) / mean(crossings)
+        interval = statistics.fmean(widths) / statistics.fmean(crossings)
     logs = [math.log(count) for count in crossings]
     unseen = interval**2 / 12
     scatter = math.sqrt(statistics.variance(logs) + unseen)
@@ -191,4 +188,4 @@ def measure_point(point: Point, definition: Definition) -> Expected:
     loading = Loading(
         f"{point.batch_size}-{digest}", 1.0, scatter**2 / len(logs) + unseen, len(logs) - 1
     )
-    return Expected(point.batch_size, mean(logs), scatter, (loading,), not interval)
+    return Expected(point.batch_size, statistics.fmean(logs), scatter, (loading,), not interval)

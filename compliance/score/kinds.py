@@ -5,11 +5,11 @@ and images per second (rule T26). Pure: nothing here reads a file.
 """
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid.compliance.read.summary import RunSummary
-from cepheid.compliance.score.trimmed import mean
 from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import METRICS, Metric
 
@@ -59,7 +59,7 @@ class BenchmarkKind:
         """Average each metric over the converged runs so far; empty without one."""
         measured = [scores for run in runs if (scores := self.read(run))]
         names = [metric.name for metric in self.metrics] if measured else []
-        return {name: mean([scores[name] for scores in measured]) for name in names}
+        return {name: statistics.fmean([scores[name] for scores in measured]) for name in names}
 
 
 def format_number(value: float) -> str:

@@ -52,14 +52,12 @@ def find_margins(definition: Definition) -> Margins:
         for curve in found.correct
         if (reached := curve.find_reaching(definition))
     ]
+    shallow = baselines.curves if baselines else ()
     return Margins(
         min(_list(ends, definition, spreads), key=_order, default=None),
         max(_list(found.broken, definition, spreads), key=_order, default=None),
-        max(
-            _list(baselines.curves if baselines else (), definition, spreads),
-            key=_order, default=None,
-        ),
-    )  # fmt: skip
+        max(_list(shallow, definition, spreads), key=_order, default=None),
+    )
 
 
 def describe(definition: Definition) -> str:
@@ -92,27 +90,19 @@ def _list(
     curves: Iterable[Curve], definition: Definition, spreads: Mapping[str, float]
 ) -> list[Margin]:
     """Return the margin of each run at its best evaluation, where a deviation is known."""
-    found = []
+    targets, found = [each for each in definition.quality if each.metric in spreads], []
     for curve in curves:
-        points = [
-            min(
-                (
-                    Margin(curve.variant, curve.seed, target.metric, value, away / spread)
-                    for target in definition.quality
-                    if (spread := spreads.get(target.metric)) is not None
-                    and (value := quality.get(target.metric)) is not None
-                    for away in (
-                        [value - target.target] if target.better == "higher"
-                        else [target.target - value]
-                    )
-                ),
-                key=_order, default=None,
-            )
-            for _, quality in curve.evaluations
-        ]  # fmt: skip
-        known = [point for point in points if point is not None]
-        if known:
-            found.append(max(known, key=_order))
+        known = []
+        for _, quality in curve.evaluations:
+            margins = []
+            for target in targets:
+                name, value, aim = target.metric, quality.get(target.metric), target.target
+                if value is not None:
+                    away = value - aim if target.better == "higher" else aim - value
+                    deviations = away / spreads[name]
+                    margins.append(Margin(curve.variant, curve.seed, name, value, deviations))
+            known += [min(margins, key=_order)] if margins else []
+        found += [max(known, key=_order)] if known else []
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cepheid.compliance.score.trimmed import mean, two_sided_quantile
+from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.rules.definition import Runs
 
 ONE_SIDED = 0.90  # the confidence of two sides that leaves 5% on one
@@ -133,11 +133,10 @@ def _measure(batch_size: int, counts: Sequence[float], runs: Runs) -> Point:
 
 
 def _average(counts: Sequence[float], dropped: int) -> float:
-    return mean(sorted(counts)[dropped : len(counts) - dropped])
+    return statistics.fmean(sorted(counts)[dropped : len(counts) - dropped])
 
 
 def _make_point(size: float, mean: float, deviation: float, number: int, runs: Runs) -> Point:
-    """Make a point of a number of the reference's runs."""
     submitted = runs.required - 2  # also for the benchmark that drops four at each end
     error = deviation * math.sqrt(1 / number + 1 / submitted)
     return Point(size, mean, deviation, error, number + submitted - 2)

@@ -68,13 +68,10 @@ def score_times(runs: Sequence[RunSummary], held: Runs, scaling: float = 1.0) ->
     """
     minutes = [scaling * run.minutes for run in runs]
     dropped = held.drop_fastest, held.drop_slowest
-    return Score(
-        TRAINING,
-        {MINUTES: estimate(minutes, *dropped)},
-        measure_times(minutes, *dropped),
-        tuple(value if math.isfinite(value) else None for value in minutes),
-        frozenset(trim(minutes, *dropped)),
-    )
+    estimates = {MINUTES: estimate(minutes, *dropped)}
+    level, counted = measure_times(minutes, *dropped), frozenset(trim(minutes, *dropped))
+    values = tuple(value if math.isfinite(value) else None for value in minutes)
+    return Score(TRAINING, estimates, level, values, counted)
 
 
 def score_training(
@@ -96,9 +93,7 @@ def score_training(
         level = measure_score(known, convergence, crossings, starts)
     if level is None:
         why = why or "the logs do not tell what a score is made of"
-        return Score(
-            TRAINING, times.estimates, times.level, times.values, times.counted, False, why
-        )
+        return replace(times, is_score=False, why=why)
     if level.is_charged:
         samples: Sequence[float] = crossings
     else:
@@ -117,11 +112,10 @@ def _explain_missing_score(runs: Sequence[RunSummary], convergence: Convergence 
         return f"{missed} of {len(runs)} runs did not converge, and a score allows {allowed}"
     if convergence is None:
         return "there are no reference points for the open division"
-    if convergence.verdict == "not measured":
-        return "there are no reference points"
-    if convergence.verdict == "missing point":
-        return "there are no reference points at such a batch size"
-    return ""
+    return {
+        "not measured": "there are no reference points",
+        "missing point": "there are no reference points at such a batch size",
+    }.get(convergence.verdict, "")
 
 
 def find_pace(run: RunSummary) -> float | None:
@@ -147,18 +141,14 @@ def score_generation(runs: Sequence[RunSummary]) -> Score | None:
     """
     if not runs or not all(run.generation for run in runs):
         return None
+    names = [metric.name for metric in METRICS]
+    whole = [name for name in names if all(run.generation.get(name, 0) > 0 for run in runs)]
+    starts = [run.started_ms for run in runs]
     levels = {
-        metric.name: _average_metric(runs, metric.name)
-        for metric in METRICS
-        if all(run.generation.get(metric.name, 0) > 0 for run in runs)
+        name: average([math.log(run.generation[name]) for run in runs], starts) for name in whole
     }
     main = levels[GENERATION.ranked_by]
     values = tuple(run.generation[GENERATION.ranked_by] for run in runs)
     estimates = {name: level.estimate(CONFIDENCE) for name, level in levels.items()}
     cost = replace(main, log_mean=-main.log_mean)
     return Score(GENERATION, estimates, cost, values, frozenset(range(len(runs))))
-
-
-def _average_metric(runs: Sequence[RunSummary], name: str) -> Level:
-    logs = [math.log(run.generation[name]) for run in runs]
-    return average(logs, [run.started_ms for run in runs])

@@ -5,7 +5,8 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.kinds import GENERATION, find_kind, format_number
 from cepheid.compliance.score.scores import Score, score_generation, score_times, score_training
-from cepheid.compliance.score.trimmed import mean, trim
+from cepheid.compliance.score.trimmed import trim
 from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.rounds import RoundBenchmark
 
@@ -52,14 +53,10 @@ def withhold(summary: ResultSummary, findings: Iterable[Finding]) -> ResultSumma
     runs = []
     for run in summary.runs:
         about = [error for error in errors if log_of.get(_locate(error.path), run.path) == run.path]
-        runs.append(_withhold(run, {error.rule for error in about}))
+        gone = [name for name in VOUCHED_BY if not is_vouched_for(name, about)]
+        nothing: dict[str, Any] = {name: {} if name == "generation" else None for name in gone}
+        runs.append(replace(run, **nothing))
     return replace(summary, runs=tuple(runs))
-
-
-def _withhold(run: RunSummary, broken: Collection[str]) -> RunSummary:
-    gone = [name for name, rules in VOUCHED_BY.items() if any(rule in broken for rule in rules)]
-    nothing: dict[str, Any] = {name: {} if name == "generation" else None for name in gone}
-    return replace(run, **nothing)
 
 
 def _list_logs(run: RunSummary) -> tuple[Path, Path]:
@@ -95,10 +92,8 @@ class WeakScaling:
         return self.models / self.minutes
 
     def __str__(self) -> str:
-        return (
-            f"{format_number(self.models_per_minute)} models/min: {self.models:,} in "
-            f"{format_number(self.minutes)} min"
-        )
+        rate, minutes = map(format_number, (self.models_per_minute, self.minutes))
+        return f"{rate} models/min: {self.models:,} in {minutes} min"
 
 
 def measure_weak_scaling(summary: ResultSummary, benchmark: RoundBenchmark) -> WeakScaling | None:
@@ -163,29 +158,23 @@ class Standing:
     def text(self) -> str:
         """What stands in place of a score or beside it, empty where nothing needs to be said."""
         if self.has_failed:  # for example "rejected: 2 errors (T12, T10)"
-            return f"{self.verdict}: {_count_errors(self.errors)}"
+            number, rules = len(self.errors), dict.fromkeys(each.rule for each in self.errors)
+            plural = "" if number == 1 else "s"
+            return f"{self.verdict}: {number} error{plural} ({', '.join(rules)})"
         if self.verdict == "withdrawn":
             return "withdrawn"
         if self.doubt:
             return f"provisional: {self.doubt}"
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
-        return (
-            "no score: a run missed the targets"
-            if self.verdict == "scored" and not self.score
-            else ""
-        )
+        has_none = self.verdict == "scored" and not self.score
+        return "no score: a run missed the targets" if has_none else ""
 
     @property
     def cost(self) -> float:
         """What results are ranked by, less is better; infinite without a score."""
         weak = 1 / self.weak.models_per_minute if self.weak else math.inf
         return self.score.cost if self.score else weak
-
-
-def _count_errors(errors: Sequence[Finding]) -> str:
-    rules = ", ".join(dict.fromkeys(finding.rule for finding in errors))
-    return f"{len(errors)} error{'' if len(errors) == 1 else 's'} ({rules})"
 
 
 def judge_result(
@@ -210,23 +199,14 @@ def judge_result(
     if definition is None or not runs or len(runs) < required:
         so_far = kind.average(runs) if definition else {}
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
-    doubt = " and ".join(_list_doubts(definition, found))
-    score = (
-        score_generation(runs)
-        if kind is GENERATION
-        else score_training(runs, definition, convergence)
-    )
-    return Standing("provisional" if doubt else "scored", score, doubt=doubt)
-
-
-def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield why a score must not be ranked as if it were proven."""
-    if definition.provisional:
-        yield "its targets may still change"
-    if any(
-        finding.rule == NO_POINTS[0] and finding.code.endswith(NO_POINTS[1]) for finding in findings
-    ):
-        yield "there are no reference convergence points"
+    # why a score must not be ranked as if it were proven
+    doubts = ["its targets may still change"] if definition.provisional else []
+    if any(finding.code == ".".join(NO_POINTS) for finding in found):
+        doubts.append("there are no reference convergence points")
+    generates = kind is GENERATION
+    score = score_generation(runs) if generates else score_training(runs, definition, convergence)
+    verdict: Verdict = "provisional" if doubts else "scored"
+    return Standing(verdict, score, doubt=" and ".join(doubts))
 
 
 def judge_published(
@@ -267,4 +247,4 @@ def average_joules(runs: Sequence[RunSummary], held: Runs) -> float | None:
     """
     kept = trim([run.minutes for run in runs], held.drop_fastest, held.drop_slowest)
     known = [energy for place in kept if (energy := runs[place].joules) is not None]
-    return mean(known) if known and len(known) == len(kept) else None
+    return statistics.fmean(known) if known and len(known) == len(kept) else None

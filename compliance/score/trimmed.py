@@ -1,6 +1,7 @@
 """Trimmed means of times with Yuen's interval, and Student's quantiles (rules T20, T21)."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -71,12 +72,14 @@ def trimmed_mean(
     h - 1 degrees of freedom (K. K. Yuen, Biometrika 61 (1974) 165). The half width is None where
     h is 1. Raises ValueError where nothing or an infinite value is left.
     """
-    kept = _keep(values, drop_lowest, drop_highest)
-    centre = mean(kept)
+    kept = [values[place] for place in trim(values, drop_lowest, drop_highest)]
+    if not kept or not all(map(math.isfinite, kept)):
+        raise ValueError(f"no finite values are left of {len(values)}")
+    centre = statistics.fmean(kept)
     if len(kept) == 1:
         return centre, None
     winsorised = [kept[0]] * drop_lowest + kept + [kept[-1]] * drop_highest
-    middle = mean(winsorised)
+    middle = statistics.fmean(winsorised)
     squares = math.fsum((value - middle) ** 2 for value in winsorised)
     standard_error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     return centre, two_sided_quantile(len(kept) - 1, confidence) * standard_error
@@ -89,15 +92,3 @@ def trim(values: Sequence[float], drop_lowest: int, drop_highest: int) -> Sequen
     """
     ordered = sorted(range(len(values)), key=lambda number: values[number])
     return ordered[drop_lowest : len(ordered) - drop_highest]
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean of one or more values."""
-    return math.fsum(values) / len(values)
-
-
-def _keep(values: Sequence[float], drop_lowest: int, drop_highest: int) -> list[float]:
-    kept = [values[place] for place in trim(values, drop_lowest, drop_highest)]
-    if not kept or not all(map(math.isfinite, kept)):
-        raise ValueError(f"no finite values are left of {len(values)}")
-    return kept

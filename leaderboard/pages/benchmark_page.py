@@ -180,24 +180,17 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
             group_entries(entries, lambda entry: entry.names.division).items(),
             key=lambda item: (item[0] != "closed", item[0]),
         )
-        yield (
-            page,
-            render(
-                site,
-                "benchmark.html",
-                page,
-                row=row,
-                definition=definition,
-                rules=list(_describe_rules(definition)) if definition else [],
-                divisions=[_make_division(site, name, members) for name, members in by_division],
-                generation=METRICS if row.kind is GENERATION else (),
-                elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
-                levels={
-                    "student": list_quantiles(),
-                    "results": {e.id: describe_level(e.level) for e in entries if e.level},
-                },
-            ),
-        )
+        levels = {e.id: describe_level(e.level) for e in entries if e.level}
+        context = {
+            "row": row,
+            "definition": definition,
+            "rules": list(_describe_rules(definition)) if definition else [],
+            "divisions": [_make_division(site, name, members) for name, members in by_division],
+            "generation": METRICS if row.kind is GENERATION else (),
+            "elsewhere": [one for one in load_sets() if row.names.benchmark in one.about],
+            "levels": {"student": list_quantiles(), "results": levels},
+        }
+        yield page, render(site, "benchmark.html", page, **context)
 
 
 def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -267,12 +260,8 @@ def tabulate_other_targets(
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
     shown = [entry for entry in entries if entry.has_score][: charts.RESULTS_MAX]
-    firsts = [
-        value
-        for entry in shown
-        for run in entry.runs
-        for _, value in charts.list_points(run, target.metric)[:1]
-    ]
+    curves = [charts.list_points(run, target.metric) for entry in shown for run in entry.runs]
+    firsts = [value for curve in curves for _, value in curve[:1]]
     if not firsts or not improves_steadily(shown, target):
         return None
     start = max(firsts) if target.better == "lower" else min(firsts)
@@ -280,25 +269,16 @@ def tabulate_other_targets(
     rounded = (float(f"{value:.3g}") if math.isfinite(value) else value for value in way)
     levels = list(dict.fromkeys([*rounded, target.target]))
     sign = "≤" if target.better == "lower" else "≥"
-    return make_table(
-        ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
-        (
-            (entry.name, *(_format_median(entry, target, value, unit) for value in levels))
-            for entry in shown
-        ),
-    )
+    header = ("result", *(f"{target.metric} {sign} {value:g}" for value in levels))
+    rows = ((e.name, *(_format_median(e, target, level, unit) for level in levels)) for e in shown)
+    return make_table(header, rows)
 
 
 def _format_median(entry: Entry, target: QualityTarget, level: float, unit: Unit) -> str:
     """Format the median of the times until the first evaluation that reaches a level."""
     asked = QualityTarget(target.metric, target.better, level)
-    times = [
-        next(
-            (time for time, value in charts.list_points(run, asked.metric) if asked.holds(value)),
-            None,
-        )
-        for run in entry.runs
-    ]
+    curves = [charts.list_points(run, asked.metric) for run in entry.runs]
+    times = [next((time for time, value in each if asked.holds(value)), None) for each in curves]
     reached = sum(time is not None for time in times)
     median = statistics.median([math.inf if time is None else time for time in times])
     if reached * 2 <= len(times):

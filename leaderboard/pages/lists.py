@@ -149,19 +149,14 @@ def make_history_page(site: Site) -> Iterator[tuple[str, str]]:
         cells = [(step, format_value(line.kind, step.value)) for step in line.steps]
         plot = _plot_line(line, f"history-{name}", title, labels)
         sections.append({"name": name, "title": title, "cells": cells, "plot": plot})
-    yield (
-        HISTORY,
-        render(
-            site,
-            "history.html",
-            HISTORY,
-            sections=sections,
-            labels=labels,
-            pages={entry.id: entry.page for entry in site.entries},
-            changed=[(e, site.since[e.id]) for e in site.entries if e.id in site.since],
-            gone=sorted(site.rounds[-2].results.keys() - site.rounds[-1].results.keys()),
-        ),
-    )
+    context = {
+        "sections": sections,
+        "labels": labels,
+        "pages": {entry.id: entry.page for entry in site.entries},
+        "changed": [(e, site.since[e.id]) for e in site.entries if e.id in site.since],
+        "gone": sorted(site.rounds[-2].results.keys() - site.rounds[-1].results.keys()),
+    }
+    yield HISTORY, render(site, "history.html", HISTORY, **context)
 
 
 def _plot_line(line: Line, name: str, title: str, labels: Sequence[str]) -> Plot | None:
@@ -199,10 +194,8 @@ def _explain_parts(line: Line) -> str:
 def make_compare_page(site: Site) -> Iterator[tuple[str, str]]:
     """Make the page, whose address names the results to compare after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
-    data = {
-        "student": list_quantiles(),
-        "results": [_describe_compared(site, entry) for entry in scored],
-    }
+    results = [_describe_compared(site, entry) for entry in scored]
+    data = {"student": list_quantiles(), "results": results}
     yield COMPARE, render(site, "compare.html", COMPARE, data=data, number=len(scored))
 
 

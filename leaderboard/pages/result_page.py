@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.read.summary import Span
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, Unit
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.plots.drawing import draw_text, element, mark, titled
@@ -43,7 +42,8 @@ def make_pages(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]
 def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     colour = site.devices.get(entry.hardware.device, 0)
-    spans = [(run.summary.number, span) for run in entry.runs for span in run.course.spans]
+    spans = [(str(run.summary.number), span) for run in entry.runs for span in run.course.spans]
+    seconds = "{:.3f}".format
     own = [finding for finding in entry.findings if not _is_of_another(finding, entry)]
     shown = own[:FINDINGS_MAX]
     metrics = list_metrics(definition) if definition else []
@@ -64,7 +64,10 @@ def _render_page(site: Site, entry: Entry) -> str:
         unit=unit,
         run_heads=["run", f"#{name_unit(unit)}", "status", *done, "#seed", "#kJ", *heads, "log"],
         lines=draw_time_lines(entry.runs),
-        spans=map(_describe_span, spans),
+        spans=[
+            (number, one.kind, one.note, seconds(one.start_seconds), seconds(one.stop_seconds))
+            for number, one in spans
+        ],
         left_out=sum(run.course.left_out_spans for run in entry.runs),
         plots=list(filter(None, drawn)),
         colour=colour,
@@ -160,7 +163,9 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
         parts.append(draw_text(f"run {number}", "end", x=LINE_LEFT - 8, y=y + 13, class_="label"))
         for span in run.course.spans:
             x, stop = across(span.start_seconds), across(span.stop_seconds)
-            said = titled(f"run {number}, {describe_span(span)}")
+            what = ", ".join(filter(None, (span.kind, span.note)))
+            ends = f"{span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"
+            said = titled(f"run {number}, {what}: {ends}")
             size = {"width": round(max(0.4, stop - x), 1), "height": 17}
             parts.append(element("rect", said, class_=span.kind, x=x, y=y, **size))
         if run.course.run_start_seconds is not None:
@@ -173,15 +178,3 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
     frame = {"viewBox": f"0 0 {LINE_WIDTH} {bottom + 34}", "role": "img"}
     named = {"aria_labelledby": "tl-title tl-desc"}
     return mark(element("svg", "\n".join(parts), class_="timelines", **frame, **named))
-
-
-def describe_span(span: Span) -> str:
-    """Return a span as text, as in ``evaluation, 4,000 samples: 12.1 s to 14.0 s``."""
-    what = ", ".join(filter(None, (span.kind, span.note)))
-    return f"{what}: {span.start_seconds:.1f} s to {span.stop_seconds:.1f} s"
-
-
-def _describe_span(numbered: tuple[int, Span]) -> Sequence[str]:
-    number, span = numbered
-    ends = f"{span.start_seconds:.3f}", f"{span.stop_seconds:.3f}"
-    return str(number), span.kind, span.note, *ends

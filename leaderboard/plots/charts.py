@@ -71,15 +71,11 @@ def plot_quality(
         series, more = medians[:RESULTS_MAX], medians[RESULTS_MAX:]
         note = "Lines are medians over the runs of a result, bands all of its runs."
     else:
-        series = [
-            make_series(
-                entry,
-                colours,
-                ((time * unit.factor, value) for time, value in list_points(run, metric)),
-                mark="none" if run.summary.converged else "cross_at_end",
-            )
-            for entry, run in runs
-        ]
+        series = []
+        for entry, run in runs:
+            points = ((time * unit.factor, value) for time, value in list_points(run, metric))
+            mark = "none" if run.summary.converged else "cross_at_end"
+            series.append(make_series(entry, colours, points, mark=mark))
         note = "Each line is one run; a cross at its end: it did not converge."
     if len(kept) > len(drawn):
         note += f" The fastest {len(drawn)} results."
@@ -117,22 +113,14 @@ def _make_median(entry: Entry, metric: str, colours: Mapping[str, int], unit: Un
 
 
 def _tabulate_numbers(entries: Sequence[Entry], metric: str, unit: Unit) -> Table:
-    return make_table(
-        ("result", "run", name_unit(unit), "samples", metric),
-        (
-            (
-                entry.name,
-                run.summary.number,
-                format_minutes(point.seconds / 60 * unit.factor),
-                f"{point.samples:,}",
-                f"{point.metrics[metric]:.4g}",
-            )
-            for entry in entries
-            for run in entry.runs
-            for point in run.course.curve
-            if metric in point.metrics
-        ),
-    )
+    rows = []
+    for name, run in [(entry.name, run) for entry in entries for run in entry.runs]:
+        for point in run.course.curve:
+            if metric in point.metrics:
+                time = format_minutes(point.seconds / 60 * unit.factor)
+                samples, value = f"{point.samples:,}", f"{point.metrics[metric]:.4g}"
+                rows.append((name, run.summary.number, time, samples, value))
+    return make_table(("result", "run", name_unit(unit), "samples", metric), rows)
 
 
 def plot_generation(
@@ -153,13 +141,8 @@ def plot_generation(
             medians = ((images, statistics.median(many)) for images, many in seconds.items())
             points = ((float(images), find_value(images, s)) for images, s in medians)
             series.append(make_series(entry, colours, points))
-        yield make_plot(
-            f"{name}-{kind}",
-            f"{title} against the number of images",
-            Axis("images at a time", is_log=True),
-            Axis(label, is_log=True),
-            series,
-        )
+        x, y = Axis("images at a time", is_log=True), Axis(label, is_log=True)
+        yield make_plot(f"{name}-{kind}", f"{title} against the number of images", x, y, series)
 
 
 @dataclass(frozen=True)
@@ -191,14 +174,10 @@ def group_families(entries: Iterable[Entry], unit: Unit | None = None) -> list[F
     """
     scored = (entry for entry in entries if entry.is_scored)
     factor = unit.factor if unit else 1.0
-    made = [
-        Family(
-            device,
-            tuple((entry.devices, entry.standing.cost * factor) for entry in members),
-            tuple(entry.id for entry in members),
-        )
-        for device, members in group_entries(scored, lambda entry: entry.hardware.device).items()
-    ]
+    made = []
+    for device, members in group_entries(scored, lambda entry: entry.hardware.device).items():
+        costs = tuple((entry.devices, entry.standing.cost * factor) for entry in members)
+        made.append(Family(device, costs, tuple(entry.id for entry in members)))
     return sorted(made, key=lambda family: (-len(family.best), family.label))
 
 
@@ -283,7 +262,6 @@ def load_reference_points(entry: Entry) -> tuple[Expected, ...]:
 
 
 def _load_points(entry: Entry) -> rcp.ReferencePoints | None:
-    """Load the reference points of a result's benchmark in its round."""
     known = entry.definition
     return rcp.load(known.name, known.scale, entry.judged.judged_in.name) if known else None
 
@@ -316,12 +294,8 @@ def plot_rcp(entry: Entry, colour: int) -> Plot | None:
     if test is None or points is None or not known:
         return None
     size = float(test.batch_size)
-    runs = tuple(
-        (float(point.batch_size), float(count))
-        for point in points.points
-        if point.is_usable
-        for count in point.crossings or point.samples
-    )
+    usable = [point for point in points.points if point.is_usable]
+    runs = tuple((float(p.batch_size), float(n)) for p in usable for n in p.crossings or p.samples)
     own = tuple((size, r.summary.crossing) for r in entry.runs if r.summary.crossing)
     limits = [one.find_limits(test.runs) for one in known]
     means = _make_line(known, [one.mean for one in known])

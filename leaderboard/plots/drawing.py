@@ -93,13 +93,13 @@ def write_links(source: str) -> "Markup":
 
 def write_rows(rows: Iterable[Sequence[str]]) -> "Markup":
     """Write the rows of a plain table. Most hold numbers, so a row is looked at as a whole."""
-    return mark("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))
-
-
-def _write_cells(row: Sequence[str]) -> str:
-    text = "".join(row)
-    is_plain = text.isprintable() and not _MARKUP.search(text)
-    return "</td><td>".join(row if is_plain else map(write_text, row))
+    written = []
+    for row in rows:
+        text = "".join(row)
+        is_plain = text.isprintable() and not _MARKUP.search(text)
+        cells = "</td><td>".join(row if is_plain else map(write_text, row))
+        written.append(f"<tr><td>{cells}</td></tr>")
+    return mark("\n".join(written))
 
 
 def draw(plot: Plot) -> "Markup":
@@ -120,33 +120,24 @@ def draw(plot: Plot) -> "Markup":
     if front := _find_stairs(plot):
         line = _draw_line(front, across, up, "dashed", plot.front)
         drawn.insert(0, element("g", line, class_=name_look(GREY)))
+    beside = f"translate(13 {(TOP + BOTTOM) / 2}) rotate(-90)"
     parts = [
         element("title", write_text(plot.title), id=f"{plot.name}-title"),
         element("desc", write_text(said), id=f"{plot.name}-desc"),
         _draw_axes(plot, across, up),
         element("path", class_="frame", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"),
         draw_text(labels[0], "middle", class_="label", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8),
-        draw_text(
-            labels[1],
-            "middle",
-            class_="label",
-            transform=f"translate(13 {(TOP + BOTTOM) / 2}) rotate(-90)",
-        ),
+        draw_text(labels[1], "middle", class_="label", transform=beside),
         *reversed(drawn),
         *(_draw_guide(guide, up) for guide in plot.guides),
     ]
-    svg = element(
-        "svg",
-        "\n".join(parts),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_labelledby=f"{plot.name}-title {plot.name}-desc",
-    )
+    frame = {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"}
+    named = f"{plot.name}-title {plot.name}-desc"
+    svg = element("svg", "\n".join(parts), **frame, aria_labelledby=named)
     return mark(f"{svg}\n{_draw_legend(plot)}")
 
 
 def _draw_axes(plot: Plot, across: Scale, up: Scale) -> str:
-    """Draw gridlines and numbers of both axes."""
     lines, texts = [], []
     for tick in across.make_ticks(plot.x.show, plot.x.values):
         lines.append(element("line", x1=tick.place, x2=tick.place, y1=TOP, y2=BOTTOM))
@@ -169,7 +160,6 @@ def _draw_line(points: Iterable[Point], across: Scale, up: Scale, kind: str, tit
 
 
 def _draw_series(one: Series, plot: Plot, across: Scale, up: Scale, is_titled: bool) -> str:
-    """Draw a series: its band, its lines, its marks."""
     parts = []
     if one.band:
         corners = [(a, low) for a, low, _ in one.band] + [(a, b) for a, _, b in one.band[::-1]]

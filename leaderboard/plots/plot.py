@@ -159,7 +159,6 @@ def drop_close(
 
 
 def _pick_ticks(low: float, high: float) -> list[float]:
-    """Return four to nine round values."""
     rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
@@ -315,11 +314,8 @@ def make_plot(
 
 def _clean(one: Series, x: Axis, y: Axis) -> Series:
     """Keep the points that the axes hold, those beyond the limit of x at it."""
-    kept = [
-        ((min(a, x.limit), b), place)
-        for place, (a, b) in enumerate(one.points)
-        if x.holds(a) and y.holds(b)
-    ]
+    placed = enumerate(one.points)
+    kept = [((min(a, x.limit), b), at) for at, (a, b) in placed if x.holds(a) and y.holds(b)]
     pairs = [one.ends[place] if one.ends else None for _, place in kept]
     is_drawn = all(x.holds(a) and y.holds(low) and y.holds(high) for a, low, high in one.band)
     return replace(

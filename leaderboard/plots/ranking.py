@@ -95,18 +95,12 @@ def make_ranking(entries: Sequence[Entry], colours: Mapping[str, int]) -> Rankin
     kind, values = entries[0].kind, [value for _, _, ends in every for value in ends]
     unit = kind.choose_unit(math.exp((math.log(min(values)) + math.log(max(values))) / 2))
     find_place, gridlines = make_axis(min(values), max(values), unit)
-    rows = (
-        RankedRow(
-            entry,
-            rank,
-            colours[entry.id],
-            ends,
-            tuple(map(find_place, ends)),
-            format_value(kind, ends[0], unit) + (" so far" if entry.standing.so_far else ""),
-            format_ends(*ends, unit) if ends[1] < ends[2] else _say_what_is_missing(entry),
-        )
-        for entry, rank, ends in every
-    )
+    rows = []
+    for entry, rank, ends in every:
+        value = format_value(kind, ends[0], unit) + (" so far" if entry.standing.so_far else "")
+        is_wide, places = ends[1] < ends[2], tuple(map(find_place, ends))
+        interval = format_ends(*ends, unit) if is_wide else _say_what_is_missing(entry)
+        rows.append(RankedRow(entry, rank, colours[entry.id], ends, places, value, interval))
     return Ranking(gridlines, tuple(rows), _describe_lead([one[0] for one in ranked]), unit)
 
 

@@ -11,19 +11,11 @@ from cepheid.compliance.score.kinds import BenchmarkKind, Unit
 from cepheid.leaderboard.rows.entry import Entry
 
 
-def count(number: int, thing: str, several: str = "") -> str:
-    """Count things in words, with the plural where there are several: ``1 run``, ``2 runs``."""
-    return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
-
-
 def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
     """Return each entry with its rank among those with a score, or None; the fastest are first."""
-    levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]
+    levels = [entry.level for entry in members if entry.is_ranked and entry.level]
     ranks = iter(rank_levels(levels))
-    return [
-        (entry, next(ranks) if entry.is_ranked and entry.level is not None else None)
-        for entry in members
-    ]
+    return [(entry, next(ranks) if entry.is_ranked and entry.level else None) for entry in members]
 
 
 def format_reference(entry: Entry) -> str:
@@ -134,7 +126,6 @@ def describe_parallelism(entry: Entry) -> str:
 
 
 def _list_setup(entry: Entry, keys: Mapping[str, str]) -> dict[str, str]:
-    """Return what all logs say of some keys, by their short names."""
     runs = entry.judged.runs
     values = {name: {run.setup.get(key) for run in runs} for key, name in keys.items()}
     alike = {name: said.pop() for name, said in values.items() if len(said) == 1}

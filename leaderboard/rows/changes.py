@@ -50,14 +50,10 @@ class Difference:
         if self.field in LISTS:
             word = "new" if self.old is None else "no more"
             return f"{word}: {_format(self.new if self.old is None else self.old)}"
-        return f"{name}: {_format(self.old)} → {_format(self.new)}{self._percent}"
-
-    @property
-    def _percent(self) -> str:
-        old, new = self.old, self.new
+        old, new, percent = self.old, self.new, ""
         if isinstance(old, float) and isinstance(new, float) and old:
-            return f" ({100 * (new - old) / abs(old):+.1f}%)"
-        return ""
+            percent = f" ({100 * (new - old) / abs(old):+.1f}%)"
+        return f"{name}: {_format(old)} → {_format(new)}{percent}"
 
 
 @dataclass(frozen=True)
@@ -175,14 +171,10 @@ def _read_level(result: Result) -> Level | None:
         variance = part["variance"] if degrees >= 1 else None
         return Level(part["log_mean"], variance, degrees, said["n"], basis, **more)
 
-    return read(
-        said,
-        said["basis"],
-        loadings=tuple(Loading(**one) for one in said["points"]),
-        own=read(own, "own") if own else None,
-        is_charged=said["charged"],
-        sittings=said["sittings"],
-    )
+    loadings = tuple(Loading(**one) for one in said["points"])
+    more = {"is_charged": said["charged"], "sittings": said["sittings"]}
+    of_own = read(own, "own") if own else None
+    return read(said, said["basis"], loadings=loadings, own=of_own, **more)
 
 
 def has_score(result: Result) -> bool:

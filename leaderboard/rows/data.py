@@ -34,7 +34,6 @@ def find_days(entry: Entry) -> tuple[str | None, str | None]:
 
 
 def _columns_of_estimate(name: str, prefix: str, find: FindEstimate) -> dict[str, Column]:
-    """Return the columns of an estimate and of the ends of its interval."""
     return {
         name: lambda entry: one.mean if (one := find(entry)) else None,
         f"{prefix}_low": lambda entry: one.low if (one := find(entry)) else None,
@@ -176,7 +175,6 @@ def write_csv(table: Sequence[Entry]) -> str:
 
 
 def _list_codes(entry: Entry) -> list[str]:
-    """List the codes of the errors and warnings, each once."""
     return sorted({finding.code for finding in entry.findings if finding.severity != "note"})
 
 

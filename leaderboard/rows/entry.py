@@ -239,15 +239,16 @@ class Entry:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs with what happened in them, for results that were judged with their course."""
-        score = self.standing.score
-        return tuple(
-            _make_run(
-                summary,
-                score is not None and place in score.counted,
-                score.values[place] if score else None,
+        score, runs = self.standing.score, []
+        for place, summary in enumerate(self.judged.runs):
+            if summary.course is None:
+                path = summary.path
+                raise ValueError(f"{path}: judged without its course; judge(…, keep='courses')")
+            counts, value = (
+                (place in score.counted, score.values[place]) if score else (False, None)
             )
-            for place, summary in enumerate(self.judged.runs)
-        )
+            runs.append(Run(summary, summary.course, counts, value))
+        return tuple(runs)
 
     @cached_property
     def picture(self) -> Path | None:
@@ -259,12 +260,6 @@ class Entry:
     def code(self) -> Path | None:
         """The submitted code of the benchmark, if there is any."""
         return find_code(self.judged, self.names.benchmark)
-
-
-def _make_run(summary: RunSummary, counts: bool, value: float | None) -> Run:
-    if summary.course is None:
-        raise ValueError(f"{summary.path}: judged without its course; judge(…, keep='courses')")
-    return Run(summary, summary.course, counts, value)
 
 
 def _is_picture(path: Path) -> bool:
@@ -308,12 +303,9 @@ def _compare(result: JudgedResult, standing: Standing) -> Comparison:
         return Comparison(found.verdict, found.factor, p_value=found.p_value)
     if result.convergence is None:
         return Comparison()
-    expected = result.convergence.expected
-    return Comparison(
-        result.convergence.verdict,
-        None if standing.is_rejected else result.convergence.factor,
-        expected is None or expected.is_interpolated,
-    )
+    verdict, expected = result.convergence.verdict, result.convergence.expected
+    factor = None if standing.is_rejected else result.convergence.factor
+    return Comparison(verdict, factor, expected is None or expected.is_interpolated)
 
 
 def _list_reasons(findings: Iterable[Finding]) -> Iterator[str]:

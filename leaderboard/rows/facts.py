@@ -218,9 +218,8 @@ class Hardware:
 
     def __str__(self) -> str:
         """Return the accelerators, or the processor where there are none: ``8 x NVIDIA H200``."""
-        if self.accelerators and self.accelerator:
-            return f"{self.accelerators} x {self.accelerator}"
-        return self.processor or "unknown"
+        many = f"{self.accelerators} x " if self.accelerators and self.accelerator else ""
+        return f"{many}{self.device}"
 
 
 def find_machine(result: JudgedResult) -> Mapping[str, object]:
@@ -303,7 +302,6 @@ def find_names(result: JudgedResult) -> Names:
 
 
 def _name(*texts: str | None) -> str:
-    """Return the first text that is not empty."""
     return escape((next(filter(None, texts), None) or UNKNOWN)[:NAME_MAX])
 
 

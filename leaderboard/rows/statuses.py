@@ -55,9 +55,10 @@ def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status
     for _, members in sorted(whose.items()):
         who = members[0].judged.who
         findings = list(dict.fromkeys(finding for e in members for finding in e.findings))
-        decided = list_decisions(who)
+        decided, submitter = list_decisions(who), members[0].names.submitter
+        folder = escape(who.name) if who and who.name else submitter
         yield Status(
-            _name_team(members[0].names.submitter, who),
+            submitter if folder == submitter else f"{submitter} ({folder})",  # another team
             _describe_receipt(who, judged_in),
             _count(entry.standing.verdict for entry in members),
             _count_rules(findings, "error"),
@@ -66,12 +67,6 @@ def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status
             _count(one.verdict for one in decided if isinstance(one, Dispute)),
             _describe_previews(members, judged_in),
         )
-
-
-def _name_team(submitter: str, who: Submitter | None) -> str:
-    """Return the submitter, with the folder where that is another team's: ``acme (acme_2)``."""
-    folder = escape(who.name) if who and who.name else submitter
-    return submitter if folder == submitter else f"{submitter} ({folder})"
 
 
 def _count(words: Iterable[str]) -> str:

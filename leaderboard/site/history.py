@@ -146,9 +146,8 @@ def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
         if change and change.verdict in ("other definition", "unknown"):
             part, best = part + 1, None
         name, value = find_number(result) or ("", math.nan)
-        low, high = (
-            result.get(f"{name.removesuffix('_minutes')}_{end}") for end in ("low", "high")
-        )
+        prefix = name.removesuffix("_minutes")
+        low, high = result.get(f"{prefix}_low"), result.get(f"{prefix}_high")
         ends = (low, high) if low is not None and high is not None and low > 0 else None
         day = result.get("last_run") or ""
         facts = [result.get(key) for key in ("accelerators", "accelerator", "processor")]

@@ -101,14 +101,9 @@ def _draw(
         ]
         guides = [Guide(value, label) for value, label in settings.get("guides", ())]
         unit = settings.get("unit", y)
-        return make_plot(
-            f"{name}-{x}-{unit}".replace(" ", "-"),
-            settings["title"],
-            Axis(x),
-            Axis(unit, from_zero=bool(guides)),
-            series,
-            guides=guides,
-        )
+        named, across = f"{name}-{x}-{unit}".replace(" ", "-"), Axis(x)
+        up = Axis(unit, from_zero=bool(guides))
+        return make_plot(named, settings["title"], across, up, series, guides=guides)
     if kind == "throughput":
         y = "seconds for a million images"
         lines = {key: [(n, 1e6 / rate) for n, rate in line] for key, line in lines.items()}
@@ -122,7 +117,6 @@ def _draw(
 def _collect_lines(
     settings: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[Point]]:
-    """Collect the points of each line, from the left to the right."""
     lines: dict[str, list[Point]] = {}
     names = settings.get("labels", settings["tables"])
     for table, name in zip(settings["tables"], names, strict=True):
@@ -168,16 +162,14 @@ def _read_figures() -> Iterator[tuple[str, dict[str, Any]]]:
             "title": f"Speed ratio against {size}", "y": [ratio], "labels": [ratio],
             "guides": [(1.0, "1: as fast as each other")], "unit": "speed ratio",
         }  # fmt: skip
-        yield (
-            f"cosmology-{said['figure']}",
-            {
-                **said,
-                "title": f"IPU against V100: {said['network']} (figure {said['figure']})",
-                "about": [name],
-                "tables": [table],
-                "plots": [plot | times_plot, plot | ratio_plot],
-            },
-        )
+        document = {
+            **said,
+            "title": f"IPU against V100: {said['network']} (figure {said['figure']})",
+            "about": [name],
+            "tables": [table],
+            "plots": [plot | times_plot, plot | ratio_plot],
+        }
+        yield f"cosmology-{said['figure']}", document
 
 
 def load_scores() -> list[dict[str, str]]:
@@ -198,17 +190,15 @@ def _read_scores() -> Iterator[tuple[str, dict[str, Any]]]:
         tpus = [one for one in members if one["system"].startswith(TPU)]
         drawn = {**common["tpus"], "rows": _measure_tpus(tpus)}
         has_tpus = name == drawn["of"]
-        yield (
-            name,
-            {
-                "title": f"{title}: scores computed from the published logs",
-                "about": common["about"],
-                "source": f"run logs of {title}, {common['source']}",
-                "caveats": common["caveats"],
-                "tables": [table, drawn] if has_tpus else [table],
-                "plots": drawn["plots"] if has_tpus else (),
-            },
-        )
+        document = {
+            "title": f"{title}: scores computed from the published logs",
+            "about": common["about"],
+            "source": f"run logs of {title}, {common['source']}",
+            "caveats": common["caveats"],
+            "tables": [table, drawn] if has_tpus else [table],
+            "plots": drawn["plots"] if has_tpus else (),
+        }
+        yield name, document
 
 
 def _list_cells(one: Mapping[str, str]) -> list[object]:

@@ -26,7 +26,6 @@ from cepheid.leaderboard.plots.drawing import (
 )
 from cepheid.leaderboard.plots.plot import get_shape, name_look, pick_colour
 from cepheid.leaderboard.rows.cells import (
-    count,
     describe_basis,
     format_range,
     format_reference,
@@ -45,6 +44,7 @@ from cepheid.leaderboard.site.history import (
     compare_with_last,
     trace_bests,
 )
+from cepheid.rules.layout import count
 
 if TYPE_CHECKING:
     import jinja2
@@ -242,7 +242,8 @@ def load_templates() -> "jinja2.Environment":
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_escape_text,
+        # direction marks and control characters of a name; markup is our own
+        finalize=lambda value: escape(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -254,11 +255,6 @@ def load_templates() -> "jinja2.Environment":
     )  # fmt: skip
     made.globals.update({function.__name__: function for function in functions})
     return made
-
-
-def _escape_text(value: object) -> object:
-    """Escape direction marks and control characters of a name; markup is our own."""
-    return escape(value) if type(value) is str else value
 
 
 def render(site: Site, template: str, page: str, **context: Any) -> str:

@@ -5,7 +5,8 @@ the package is imported. Each function raises UserError for a file that is not a
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,47 +21,47 @@ EPOCHS, SAMPLES = "Epochs to converge", "samples to converge"  # of a reference 
 @cache
 def read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the numbers of runs, and the benchmarks of rounds, both by usage."""
-    try:
-        tree = ast.parse(read_text(path))
-        assigned = {
-            ast.unparse(node.targets[0]): node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-        }
-        names = "_ALL_RESULT_FILE_COUNTS", "_ALL_ALLOWED_BENCHMARKS"
-        counts, allowed = (ast.literal_eval(assigned[name]) for name in names)
-    except (SyntaxError, ValueError, KeyError, RecursionError) as error:
-        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
+    with _refuse_other(path):
+        body = ast.parse(read_text(path)).body
+        counts, allowed = _read(body, "_ALL_RESULT_FILE_COUNTS", "_ALL_ALLOWED_BENCHMARKS")
     return counts, allowed
 
 
 @cache
 def read_description_rules(path: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Return the fields that the description of a system must have, and what its status may be."""
+    with _refuse_other(path):
+        nodes = ast.walk(ast.parse(read_text(path)))
+        fields, statuses = _read(nodes, "required_fields", "availability_options")
+        return tuple(map(str, fields)), tuple(map(str, statuses))
+
+
+def _read(nodes: Iterable[ast.AST], *names: str) -> Iterator[Any]:
+    """Yield the literals that are assigned to names."""
+    assignments = (node for node in nodes if isinstance(node, ast.Assign))
+    assigned = {ast.unparse(node.targets[0]): node.value for node in assignments}
+    return (ast.literal_eval(assigned[name]) for name in names)
+
+
+@contextmanager
+def _refuse_other(path: Path) -> Iterator[None]:
     try:
-        assigned = {
-            ast.unparse(node.targets[0]): node.value
-            for node in ast.walk(ast.parse(read_text(path)))
-            if isinstance(node, ast.Assign)
-        }
-        names = "required_fields", "availability_options"
-        fields, statuses = (tuple(map(str, ast.literal_eval(assigned[name]))) for name in names)
-    except (SyntaxError, ValueError, TypeError, KeyError, RecursionError) as error:
+        yield
+    except (
+        SyntaxError, ValueError, TypeError, KeyError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
         raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
-    return fields, statuses
 
 
 @cache
 def read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
     """Return the epochs or samples of the reference's runs, by batch size."""
-    try:
+    with _refuse_other(path):
         records = parse_json(read_text(path)).values()
         return {
             int(record["BS"]): tuple(map(float, record.get(SAMPLES) or record[EPOCHS]))
             for record in records
         }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
 
 
 def read_text(path: Path) -> str:

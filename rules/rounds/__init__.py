@@ -218,14 +218,11 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
     form = {**ours["log"], "dialect": ours["dialects"].get(rule_set.version, "mllog")}
     form["seed_required"] = is_training and version >= ours["seeds_since"]
     no_seeds = {"T15"} if version < ours["seeds_compared_since"] else set[str]()
-    benchmarks = {
-        benchmark: RoundBenchmark(
-            benchmark,
-            tuple(ours["also_called"].get(benchmark, ())),
-            Runs(runs, ours["drop"].get(benchmark, 1), ours["drop"].get(benchmark, 1)),
-        )
-        for benchmark, runs in rule_set.count_runs().items()
-    }
+    benchmarks = {}
+    for benchmark, runs in rule_set.count_runs().items():
+        dropped, also = ours["drop"].get(benchmark, 1), ours["also_called"].get(benchmark, ())
+        held = Runs(runs, dropped, dropped)
+        benchmarks[benchmark] = RoundBenchmark(benchmark, tuple(also), held)
     usage = "Training" if is_training else "HPC"
     fields, statuses = rule_set.read_description_rules()
     return Round(
@@ -244,21 +241,18 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
 
 
 def _read_rules(document: Mapping[str, Any]) -> Mapping[str, RoundRule]:
-    return MappingProxyType({rule.id: rule for rule in map(_rule, document["rules"].items())})
+    return MappingProxyType({
+        rule: RoundRule(rule, how["kind"], how.get("severity", "error"), how.get("waivable", False))
+        for rule, how in document["rules"].items()
+    })  # fmt: skip
 
 
 def _read_form(form: Mapping[str, Any]) -> LogForm:
     return LogForm(**{**form, "tolerated": frozenset(form.get("tolerated", ()))})
 
 
-def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
-    rule_id, how = entry
-    return RoundRule(rule_id, how["kind"], how.get("severity", "error"), how.get("waivable", False))
-
-
 @cache
 def _read_ours() -> Mapping[str, Any]:
-    """Read our part of the rounds of MLPerf."""
     return _read(OF_MLPERF)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.audit.comparison import Verdict
@@ -79,9 +78,7 @@ class Account:
             proves += "; compare the versions"
         containment = self.rerun.containment
         ran = f"; contained by {containment.name}: {containment.what}" if containment else ""
-        changed = "".join(
-            f"; {override} in place of the log's" for override in self.rerun.overrides
-        )
+        changed = "".join(f"; {each} in place of the log's" for each in self.rerun.overrides)
         return ("code", f"{self.origin.describe()}{ran}{changed}", proves)
 
     def _describe_data(self) -> Row:
@@ -117,7 +114,10 @@ class Account:
             "verdicts": [
                 {"what": v.what, "agrees": v.agrees, "found": v.found} for v in self.verdicts
             ],
-            "quality": [_read_curve(log) for log in (self.choice.logged, self.rerun.log)],
+            "quality": [
+                [{"samples": point.samples, **point.metrics} for point in log.quality_curve]
+                for log in (self.choice.logged, self.rerun.log)
+            ],
             "rows": list(map(list, self.list_rows())),
             "not_proven": list(NOT_PROVEN),
             "agrees": self.agrees,
@@ -136,7 +136,3 @@ def _say_what_proves(verdict: Verdict) -> str:
     if "time" in verdict.what or "latency" in verdict.what or "images" in verdict.what:
         return "the log is not faster than this machine"
     return "model, data and measure of quality are those of the log; not which seed"
-
-
-def _read_curve(log: RunLog) -> list[dict[str, Any]]:
-    return [{"samples": point.samples, **point.metrics} for point in log.quality_curve]

@@ -42,13 +42,8 @@ class Choice:
     def errors(self) -> tuple[Finding, ...]:
         """The errors in the logs of the result, for which an audit is refused."""
         folder = self.logged.path.resolve().parent
-        return tuple(
-            finding
-            for finding in self.result.findings
-            if finding.is_error
-            and finding.code != UNFINISHED
-            and finding.path.resolve().is_relative_to(folder)
-        )
+        errors = (one for one in self.result.findings if one.is_error and one.code != UNFINISHED)
+        return tuple(one for one in errors if one.path.resolve().is_relative_to(folder))
 
 
 def choose_run(path: Path, index: int | None, seed: int) -> Choice:

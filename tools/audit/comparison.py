@@ -154,8 +154,7 @@ def describe_other_arithmetic(
     """
     if overrides:
         return f"repeated with {', '.join(overrides)}"
-    how = logged.value("implementation")
-    how = how if isinstance(how, dict) else {}
+    how = logged.implementation
     if (how.get("device"), how.get("precision")) != ("cpu", "bfloat16") or has_bfloat16:
         return ""
     return "this processor has no instructions for bfloat16, so that it emulates them"
@@ -189,11 +188,10 @@ def _measure_costs(logged: RunLog, again: RunLog) -> Iterator[tuple[str, float, 
             else:
                 yield metric.name, before / 1000, now / 1000
         return
-    before, now = map(_measure_seconds_per_sample, (logged, again))
+    # 0 where a log does not have both
+    before, now = (
+        (run.seconds or 0.0) / run.quality_curve[-1].samples if run.quality_curve else 0.0
+        for run in (logged, again)
+    )
     if before > 0 and now > 0:
         yield "time per sample", before, now
-
-
-def _measure_seconds_per_sample(run: RunLog) -> float:
-    """Return the time of a run divided by its samples; 0 where the log does not have both."""
-    return (run.seconds or 0.0) / run.quality_curve[-1].samples if run.quality_curve else 0.0

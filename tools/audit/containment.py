@@ -178,7 +178,9 @@ def run_to_an_end(command: Sequence[str], environment: Mapping[str, str], second
             f"the submitted code was ended after {seconds:.0f} s: it took too long"
         ) from None
     finally:
-        _kill(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what bubblewrap started ends with it
+        process.wait()
         relay.join(timeout=5)  # code that is not contained may leave a process that still prints
 
 
@@ -186,13 +188,6 @@ def _pass_on(printed: IO[bytes]) -> None:
     while line := printed.readline(LINE_BYTES):
         text = line.decode(errors="replace").rstrip("\r\n").expandtabs()
         print(escape(text), flush=True)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its group; what bubblewrap started ends with it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _leave_the_session() -> None:

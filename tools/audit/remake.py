@@ -26,9 +26,8 @@ PLAINLY = ("precision=fp32", "compile=off")
 def choose_images(projections: Sequence[float]) -> list[int]:
     """Return the numbers of the images that are made again, by the digest of all projections."""
     digest = hashlib.sha256(json.dumps(list(projections)).encode()).hexdigest()
-    return random.Random(digest).sample(
-        range(len(projections)), min(MADE_AGAIN, len(projections))
-    )  # fmt: skip
+    made = min(MADE_AGAIN, len(projections))
+    return random.Random(digest).sample(range(len(projections)), made)
 
 
 def judge_images(logged: RunLog, chosen: Definition, data_root: Path) -> Iterator[Verdict]:
@@ -63,9 +62,8 @@ def measure_difference(
 
     assert chosen.generation is not None
     config = configure(chosen, overrides=PLAINLY, seed=seed, data_root=data_root)
-    maker = import_task(chosen, "torch").WORKLOAD.make(
-        config, TorchRanks(0, 1, torch.device("cpu"))
-    )  # fmt: skip
+    ranks = TorchRanks(0, 1, torch.device("cpu"))
+    maker = import_task(chosen, "torch").WORKLOAD.make(config, ranks)
     maker.build()
     count, repetition = chosen.generation.counts[-1], chosen.generation.repetitions[-1] - 1
     latents = maker.sample(count, repetition)[list(rows)]

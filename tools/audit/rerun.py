@@ -86,8 +86,7 @@ def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
         if not code.is_dir() or digest_own_code(code) != digest:
             raise UserError(f"{code}: not the code that wrote {logged.path} (rule S4)")
         return Origin("task" if (code / "task.py").is_file() else "foreign", code)
-    how = logged.value("implementation")
-    how = how if isinstance(how, dict) else {}
+    how = logged.implementation
     framework = str(how.get("framework", ""))
     is_same = logged.text("code_digest") == digest_code(ROOT, chosen.name)
     has_our_settings = isinstance(how.get("execution"), dict)
@@ -147,8 +146,10 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
     is_submitted = origin.kind != "reference"
     script = _find_script(origin) if origin.kind == "foreign" else []
     folder = _prepare(choice, data)
-    containment = _contain(origin, folder, settings) if is_submitted else None
-    if containment:
+    containment = None
+    if is_submitted:
+        view = View((origin.code, folder), output, settings.shared)
+        containment = contain(view) if settings.is_contained else UNCONTAINED
         print(f"the submitter's code, contained by {containment.name}: {containment.what}")
     if origin.kind == "foreign":
         command = [*script, str(folder), str(output.resolve())]
@@ -180,12 +181,6 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
     return Rerun(runlog.read((same or made)[0]), containment, settings.overrides, span)
 
 
-def _contain(origin: Origin, data: Path, settings: Settings) -> Containment:
-    if not settings.is_contained:
-        return UNCONTAINED
-    return contain(View((origin.code, data), settings.output, settings.shared))
-
-
 def _run_submitted(command: list[str], choice: Choice, settings: Settings) -> int:
     """Run submitted code until it ends, or for as many times the logged time as was allowed."""
     times = [event.time_ms / 1000 for event in choice.logged.events]
@@ -208,12 +203,11 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
         )
     arguments = [chosen.name, "--scale", chosen.scale, "--division", division, "--seed", str(seed)]
     arguments += ["--runs", "1"]
-    how = logged.value("implementation")
     framework, backend = _find_framework(logged)
     arguments += ["--framework", framework, *(["--backend", backend] if backend else [])]
     values = {name: logged.value(name) for name in chosen.hyperparameters if logged.first(name)}
-    execution = how.get("execution") if isinstance(how, dict) else None
-    for key, value in {**values, **_read_execution(execution)}.items():
+    execution = _read_execution(logged.implementation.get("execution"))
+    for key, value in {**values, **execution}.items():
         if isinstance(value, bool | int | float | str) and value not in ("auto", ""):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             arguments += ["--set", f"{key}={text}"]
@@ -222,8 +216,7 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
 
 def _find_framework(logged: RunLog) -> tuple[str, str]:
     """Return framework and backend of a log as `cepheid run` names them; "" for no backend."""
-    how = logged.value("implementation")
-    framework = str(how.get("framework", "torch")) if isinstance(how, dict) else "torch"
+    framework = str(logged.implementation.get("framework", "torch"))
     if not framework.startswith("keras"):
         return "torch", ""
     backend = framework.partition(" on ")[2].partition(" ")[0]
@@ -243,6 +236,8 @@ def _read_execution(execution: object) -> Mapping[str, object]:
 
 def _explain_refusal(choice: Choice, origin: Origin, data: Path) -> str:
     """Explain that the submitter's code is not run unasked, and how to repeat the run."""
+    from cepheid.reference.data import generators
+
     logged = choice.logged
     lines = [f"{logged.path}: written by the submitter's own code, which is run only if you ask"]
     lines.append(f"  1. read {origin.code}")
@@ -255,8 +250,8 @@ def _explain_refusal(choice: Choice, origin: Origin, data: Path) -> str:
         lines.append(f"  2. install what {origin.code / 'README.md'} asks for")
         lines.append(f"  3. add {FLAG}: runs `{SCRIPT} DATA OUTPUT`, contained by bubblewrap")
         lines.append(f"     or by hand: cepheid data {name} --scale {scale} --data {data}")
-        by_hand = shlex.join([str(script), str(_find_data(choice, data)), "OUTPUT"])
-        lines.append(f"                 {by_hand}")
+        prepared = generators.folder(choice.definition.data, data)
+        lines.append(f"                 {shlex.join([str(script), str(prepared), 'OUTPUT'])}")
     else:
         lines.append(f"  2. repeat the run as {origin.code / 'README.md'} says (no {SCRIPT} there)")
     again = f"OUTPUT/results/{'/'.join(logged.path.resolve().parts[-3:])}"
@@ -272,12 +267,6 @@ def _find_script(origin: Origin) -> list[str]:
             "README says, then give its log with --against"
         )
     return ["bash", str(script.resolve())]
-
-
-def _find_data(choice: Choice, data_root: Path) -> Path:
-    from cepheid.reference.data import generators
-
-    return generators.folder(choice.definition.data, data_root)
 
 
 def _prepare(choice: Choice, data_root: Path) -> Path:

@@ -135,12 +135,9 @@ def list_keys(words: Sequence[str]) -> Sequence[str]:
 
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Make the parser of `cepheid COMMAND`; description and epilog fit the terminal."""
-    return _Parser(
-        prog=f"cepheid {command}",
-        description=fill(description),
-        epilog=fill(epilog),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    name, form = f"cepheid {command}", argparse.RawDescriptionHelpFormatter
+    about, after = fill(description), fill(epilog)
+    return _Parser(prog=name, description=about, epilog=after, formatter_class=form)
 
 
 def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:

@@ -26,9 +26,16 @@ EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
 
 def run_command(
-    program: str, noun: str, commands: Mapping[str, tuple[str, str]], arguments: Sequence[str]
-) -> int:
-    """Run the command that the first argument names; only its module is imported."""
+    program: str, noun: str, commands: Mapping[str, tuple[str, str]], about: str,
+    arguments: Sequence[str],
+) -> int:  # fmt: skip
+    """Run the command that the first argument names; only its module is imported.
+
+    Without arguments, or where they ask for help, print ``about``.
+    """
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(about)
+        return EXIT_FINE if arguments else EXIT_WRONG_USE
     name, *rest = arguments
     if name not in commands:
         raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
@@ -65,10 +72,10 @@ def colour(text: str, output: Path | None = None) -> str:
     return _SEVERITY.sub(paint, text)
 
 
-def list_commands(commands: Mapping[str, tuple[str, str]]) -> list[str]:
+def list_commands(commands: Mapping[str, tuple[str, str]]) -> str:
     """Return one line for each command: its name and what it does."""
     width = max(map(len, commands))
-    return [f"  {name:<{width}}  {what}" for name, (_, what) in commands.items()]
+    return "\n".join(f"  {name:<{width}}  {what}" for name, (_, what) in commands.items())
 
 
 def _run_study(study: "Study", command: str, argv: Sequence[str]) -> int:
@@ -102,7 +109,9 @@ def open_terminal(file: IO[str] | None) -> "Terminal":
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
     """Run a tool's main and exit: one line for a mistake, a traceback for a bug, both exit 2."""
     _replace_closed_streams()
-    _let_signals_interrupt()
+    # They interrupt as Ctrl-C does, so that nothing stays half done.
+    _handle_signals(signal.SIG_DFL, signal.default_int_handler)
+    os.register_at_fork(after_in_child=_let_signals_end)
     try:
         code = tool(None)
         sys.stdout.flush()
@@ -136,19 +145,16 @@ def _complain(what: object) -> None:
     print(wrap(f"cepheid: {what}"), file=sys.stderr)
 
 
-def _let_signals_interrupt() -> None:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, so that nothing stays half done."""
+def _handle_signals(before: object, after: Callable[..., object] | signal.Handlers) -> None:
+    """Handle SIGTERM and SIGHUP otherwise, unless they are ignored, as by `nohup`."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by `nohup`
-            signal.signal(number, signal.default_int_handler)
-    os.register_at_fork(after_in_child=_let_signals_end)
+        if signal.getsignal(number) is before:
+            signal.signal(number, after)
 
 
 def _let_signals_end() -> None:
     """Let SIGTERM and SIGHUP end a process again, for example a worker that this one forks."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.default_int_handler:
-            signal.signal(number, signal.SIG_DFL)
+    _handle_signals(signal.default_int_handler, signal.SIG_DFL)
 
 
 def _replace_closed_streams() -> None:
@@ -208,6 +214,15 @@ def make_new_folder(path: Path) -> Iterator[Path]:
             raise
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def fill_templates(templates: Path, words: Mapping[str, str], folder: Path) -> None:
+    """Write what the templates of a folder say into another one."""
+    from string import Template  # here: few commands need it
+
+    for template in sorted(templates.iterdir()):
+        text = Template(template.read_text(encoding="utf-8")).substitute(words)
+        (folder / template.name.removesuffix(".template")).write_text(text, encoding="utf-8")
 
 
 def read_version() -> str:

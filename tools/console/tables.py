@@ -9,7 +9,6 @@ from functools import partial
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, Unit, format_number
 from cepheid.leaderboard.rows.cells import (
     choose_unit,
-    count,
     describe_basis,
     describe_parallelism,
     describe_precision,
@@ -18,7 +17,7 @@ from cepheid.leaderboard.rows.cells import (
     rank_rows,
 )
 from cepheid.leaderboard.rows.entry import Entry, describe_group, group_entries
-from cepheid.rules.layout import find_width, lay_out, wrap
+from cepheid.rules.layout import count, find_width, lay_out, wrap
 from cepheid.rules.metrics import METRICS
 
 REASONS_MAX = 3  # of one entry
@@ -33,7 +32,6 @@ Columns = Mapping[str, Callable[[Entry], str]]
 
 
 def _format_score(entry: Entry, unit: Unit) -> str:
-    """Format the score, empty for a result that has a time only."""
     is_scored = entry.main is not None and entry.is_scored
     return entry.kind.format(entry.main.mean * unit.factor) if entry.main and is_scored else ""
 
@@ -67,27 +65,8 @@ def _format_way(entry: Entry) -> str:
     return "" if samples is None else f"{samples:,.0f}"
 
 
-def _format_scaling(entry: Entry) -> str:
-    """Format what mlcommons multiplied the time by; empty where that is 1."""
-    factor = entry.judged.summary.scaling
-    return "" if factor == 1 else f"{factor:.4g}"
-
-
-def _format_batch(entry: Entry) -> str:
-    """Format the global batch size, in rounds of MLPerf."""
-    return f"{entry.batch_size:,}" if entry.is_of_mlperf and entry.batch_size is not None else ""
-
-
-def _format_kilojoules(entry: Entry) -> str:
-    """Format the energy of a run in rounds of MLPerf; our own say below what was not measured."""
-    known = entry.kilojoules if entry.is_of_mlperf else None
-    return "" if known is None else format_number(known)
-
-
-def _format_update(entry: Entry) -> str:
-    """Format how many times as long as a plain update one takes, where that was measured."""
-    ratio = entry.progress.update_time_ratio
-    return "" if ratio is None else f"{ratio:.2f}×"
+def _show(value: float | None, form: Callable[[float], str]) -> str:
+    return "" if value is None else form(value)
 
 
 def _format_weak(entry: Entry, place: int) -> str:
@@ -117,11 +96,15 @@ OF_GENERATION: Columns = {
     INTERVAL: _format_interval,
 }
 SELDOM: Columns = {
-    "batch": _format_batch, "RCP": format_reference, "scaled by": _format_scaling,
-    "energy, kJ": _format_kilojoules, "precision": describe_precision,
-    "parallelism": describe_parallelism, "update": _format_update,
-}  # fmt: skip
-"""Columns that only some tables have something in."""
+    "batch": lambda e: _show(e.batch_size if e.is_of_mlperf else None, "{:,}".format),
+    "RCP": format_reference,
+    "scaled by": lambda e: "" if (by := e.judged.summary.scaling) == 1 else f"{by:.4g}",
+    "energy, kJ": lambda e: _show(e.kilojoules if e.is_of_mlperf else None, format_number),
+    "precision": describe_precision,
+    "parallelism": describe_parallelism,
+    "update": lambda e: _show(e.progress.update_time_ratio, "{:.2f}×".format),
+}
+"""Columns that only some tables have something in; our own rounds say below what energy lacks."""
 
 
 def list_columns(members: Sequence[Entry]) -> Columns:
@@ -136,7 +119,6 @@ def list_columns(members: Sequence[Entry]) -> Columns:
 
 
 def _list_training(members: Sequence[Entry]) -> Columns:
-    """List the columns of a training in the one unit of its table."""
     unit = choose_unit(members) or Unit(members[0].kind.unit)
     return {
         f"score, {unit.name}": partial(_format_score, unit=unit),
@@ -176,7 +158,6 @@ def write_table(
 
 
 def _measure(rows: Sequence[Sequence[str]]) -> int:
-    """Return the characters of a line, with two between the columns."""
     return sum(2 + max(map(len, column)) for column in zip(*rows, strict=True)) - 2
 
 

@@ -6,7 +6,7 @@ Whoever waits sees bars with the time left on a terminal, and plain lines elsewh
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO
+from typing import IO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -53,8 +53,10 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
             if first < done < total and now - started >= next_told:
                 next_told = 2 * (now - started)
                 rate = (done - first) / (now - started)
+                left = (total - done) / rate
+                rest = f"{left / 60:,.0f} min" if left >= 90 else f"{left:.0f} s"
                 say(wrap(
-                    f"{title}: about {_describe_rest((total - done) / rate)} left at {rate:,.1f} "
+                    f"{title}: about {rest} left at {rate:,.1f} "
                     f"{unit}/s, as measured on the first {done - first:,}"
                 ))  # fmt: skip
             if done == total:
@@ -63,29 +65,31 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
         yield on_progress
 
 
-def _describe_rest(seconds: float) -> str:
-    return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+class _Display:
+    """A bar that is shown within a block."""
 
-
-class RunDisplay:
-    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
-
-    def __init__(self, definition: Definition, console: Console) -> None:
+    def __init__(self, definition: Definition, console: Console, total: int | None) -> None:
         self.definition, self.console = definition, console
-        self.started_seconds: float | None = None
         self.drawn_seconds = 0.0
-        measured = evidence.load(definition)
-        usual = evidence.summarize_samples(measured, definition) if measured else None
-        self.expected_samples = usual[1] if usual else definition.timing.max_samples
         self.bar = _make_bar(console)
-        self.task = self.bar.add_task("starting", total=self.expected_samples)
+        self.task = self.bar.add_task("starting", total=total)
 
-    def __enter__(self) -> "RunDisplay":
+    def __enter__(self) -> Self:
         self.bar.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.bar.stop()
+
+
+class RunDisplay(_Display):
+    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        self.started_seconds: float | None = None
+        usual = evidence.find_usual_samples(definition)
+        self.expected_samples = usual or definition.timing.max_samples
+        super().__init__(definition, console, self.expected_samples)
 
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called at every step."""
@@ -112,24 +116,14 @@ class RunDisplay:
             self.console.print(_format_quality(done, self.definition, progress.quality))
 
 
-class GenerationDisplay:
+class GenerationDisplay(_Display):
     """The progress of one run that generates: a bar of repetitions, a line per number of images."""
 
     def __init__(self, definition: Definition, console: Console) -> None:
         assert definition.generation is not None
         schedule = definition.generation
-        self.definition, self.console = definition, console
         self.repetitions = dict(zip(schedule.counts, schedule.repetitions, strict=True))
-        self.drawn_seconds = 0.0
-        self.bar = _make_bar(console)
-        self.task = self.bar.add_task("starting", total=None)
-
-    def __enter__(self) -> "GenerationDisplay":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.bar.stop()
+        super().__init__(definition, console, None)
 
     def __call__(self, progress: Progress) -> None:
         """Show ``progress``; cheap enough to be called before every repetition."""
@@ -167,13 +161,6 @@ def _format_times(times: Times) -> str:
         f"{milliseconds(times.sampling_seconds)}, decoding {milliseconds(times.decoding_seconds)}; "
         f"{rate:,.0f} images/s; {len(times.seconds):,} repetitions"
     )
-
-
-def show_run(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
-    """Return the display for runs of this kind of benchmark."""
-    if definition.kind == "generate":
-        return GenerationDisplay(definition, console)
-    return RunDisplay(definition, console)
 
 
 def _format_quality(start: str, definition: Definition, quality: Mapping[str, float]) -> str:
@@ -226,4 +213,5 @@ class Terminal:
 
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return the display for a run of this kind of benchmark."""
-        return show_run(definition, self.console)
+        display = GenerationDisplay if definition.kind == "generate" else RunDisplay
+        return display(definition, self.console)

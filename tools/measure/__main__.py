@@ -8,43 +8,29 @@ from collections.abc import Sequence
 
 from cepheid.rules.layout import wrap
 from cepheid.tools.console.arguments import read_commands
-from cepheid.tools.console.program import (
-    EXIT_FINE,
-    EXIT_WRONG_USE,
-    list_commands,
-    run_command,
-    run_tool,
-)
+from cepheid.tools.console.program import list_commands, run_command, run_tool
 
 MEASUREMENTS = read_commands("measure", "cepheid.measure.studies")
+ABOUT = f"""\
+usage: cepheid measure NAME …        (cepheid measure NAME --help explains each)
+
+Measure the reference on this machine. No measurement writes a scored result.
+`cepheid rcp` measures the reference convergence points.
+
+{list_commands(MEASUREMENTS)}
+
+examples:
+  cepheid measure speed galaxy_shape --scale mini
+  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5
+
+exit codes: 0 fine; 1 a measurement failed, or missed its target; 2 wrong use"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the measurement that the first argument names."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(wrap(_describe_measurements()))
-        return EXIT_FINE if arguments else EXIT_WRONG_USE
-    return run_command("cepheid measure", "measurement", MEASUREMENTS, arguments)
-
-
-def _describe_measurements() -> str:
-    return "\n".join(
-        [
-            "usage: cepheid measure NAME …        (cepheid measure NAME --help explains each)",
-            "",
-            "Measure the reference on this machine. No measurement writes a scored result.",
-            "`cepheid rcp` measures the reference convergence points.",
-            "",
-            *list_commands(MEASUREMENTS),
-            "",
-            "examples:",
-            "  cepheid measure speed galaxy_shape --scale mini",
-            "  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5",
-            "",
-            "exit codes: 0 fine; 1 a measurement failed, or missed its target; 2 wrong use",
-        ]
-    )
+    arguments = sys.argv[1:] if argv is None else argv
+    about = wrap(ABOUT)
+    return run_command("cepheid measure", "measurement", MEASUREMENTS, about, arguments)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,6 @@ def check_package(submitter: Path, rule_set: RuleSet) -> tuple[Answer, ErrorsOf]
 
 
 def _link_tree(submitter: Path, shown: Path) -> None:
-    """Make folders with links to all files of systems and results."""
     for part in ("systems", "results"):
         (shown / part).mkdir(parents=True)
         for path in sorted((submitter / part).rglob("*")):
@@ -115,8 +114,6 @@ def _link_tree(submitter: Path, shown: Path) -> None:
 
 
 class _Listener(logging.Handler):
-    """Keeps what the peer logs, with its level."""
-
     def __init__(self) -> None:
         super().__init__()
         self.said: list[tuple[int, str]] = []

@@ -314,9 +314,7 @@ def make_row(change: Change, logs: Path) -> list[str]:
             rewrite(changed, change.of_log)
         elif change.of_result:
             change.of_result(result)
-        about = changed if change.of_log else folder
-        same_round = ask_ours(about, Path(place))
-        alone = "–"
+        same_round, alone = ask_ours(changed if change.of_log else folder, Path(place)), "–"
         if change.of_log:
             alone = ask_peer(
                 "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "4.0.0",

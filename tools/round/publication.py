@@ -14,7 +14,6 @@ from cepheid.compliance.finding import MORE, Finding
 from cepheid.compliance.judge.judgement import JudgedResult, judge
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
-from cepheid.compliance.read.summary import RunSummary
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.site.evidence import copy_folders
@@ -59,13 +58,16 @@ def hide_names(results: Sequence[JudgedResult]) -> Iterator[JudgedResult]:
         first = aliases.setdefault(who, f"submitter-{sum(len(key) == 1 for key in aliases) + 1}")
         second = aliases.setdefault(system, f"system-{sum(len(key) == 2 for key in aliases) + 1}")
         hidden = Path(first, "results", second, result.folder.path.name)
+        runs = (
+            replace(run, path=hidden / run.path.name, texts={}, setup={}) for run in result.runs
+        )
         yield replace(
             result,
             place=replace(result.place, submitter=first, system=second, described=None),
             folder=replace(result.folder, path=hidden, system=second),
             system={},
             findings=tuple(_hide_texts(finding, hidden) for finding in result.findings),
-            summary=replace(result.summary, runs=tuple(_hide_run(r, hidden) for r in result.runs)),
+            summary=replace(result.summary, runs=tuple(runs)),
             who=None,
         )
 
@@ -76,10 +78,6 @@ def _hide_texts(finding: Finding, folder: Path) -> Finding:
         "more of the same" if finding.code.endswith(f".{MORE}") else find_code(finding.code).means
     )
     return replace(finding, path=folder, message=meant, expected="", got="", hint="")
-
-
-def _hide_run(run: RunSummary, folder: Path) -> RunSummary:
-    return replace(run, path=folder / run.path.name, texts={}, setup={})
 
 
 def _digest_result(result: JudgedResult) -> str:

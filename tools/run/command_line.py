@@ -167,7 +167,9 @@ def list_benchmarks() -> str:
 
 def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
-    title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
+    targets = " and ".join(map(str, chosen.quality))
+    targets += " (provisional targets)" if chosen.provisional else ""
+    title = f"{chosen.name}, {chosen.scale} scale: {targets}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
     about += [f"{metric}: {meaning}" for metric, meaning in chosen.meanings.items()]
     about.append(f"definition_digest {chosen.digest}")
@@ -199,11 +201,6 @@ def list_settings(chosen: Definition) -> str:
     return wrap("\n\n".join(tables))
 
 
-def _describe_targets(chosen: Definition) -> str:
-    provisional = " (provisional targets)" if chosen.provisional else ""
-    return " and ".join(map(str, chosen.quality)) + provisional
-
-
 def _describe(allowed: Allowed) -> str:
     """Return what a division allows: ``from 4 to 3,000``."""
     if allowed.choices:
@@ -219,7 +216,6 @@ def _describe(allowed: Allowed) -> str:
 
 
 def _describe_open(rule: Hyperparameter) -> str:
-    """Return what the open division allows."""
     if rule.open.choices:
         return f"also {_describe(rule.open)}"
     if isinstance(rule.default, str):

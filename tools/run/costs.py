@@ -73,6 +73,14 @@ def find_disk(chosen: Definition) -> tuple[float, float] | None:
     return disk[0] * share, disk[1] * share
 
 
+def find_existing(path: Path) -> Path:
+    """Return the folder nearest to ``path`` that is there."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
 def describe_disk(chosen: Definition) -> str:
     """Return both in GB: ``0.1``, or ``45 + 45`` where files must be put there."""
     disk = find_disk(chosen)

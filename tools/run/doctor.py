@@ -1,6 +1,5 @@
 """`cepheid doctor`: what is installed here, what each benchmark lacks, how long each would take."""
 
-import argparse
 import os
 import platform
 import shutil
@@ -16,7 +15,7 @@ from cepheid.rules.host import usable_processors
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
-from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
+from cepheid.tools.run.costs import describe_disk, describe_minutes, find_existing, find_reference
 
 if TYPE_CHECKING:
     from cepheid.reference.machine.accelerators import Accelerators
@@ -33,7 +32,9 @@ STEPS = 3  # that are timed, after one that is not
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what is there and what is missing."""
     arguments = COMMAND.parse(argv)
-    asked = [definition.load(name, "mini") for name in _choose(arguments)]
+    is_all = list(arguments.benchmarks) == ["all"]
+    named = definition.names() if is_all else arguments.benchmarks
+    asked = [definition.load(name, "mini") for name in named]
     for name, what in _list_facts(arguments.data):
         print(wrap(f"{name:<12}{what}"))
     rows = [("benchmark", "lacks", "disk, GB", "run, min", "here, min")]
@@ -53,13 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def _choose(arguments: argparse.Namespace) -> Sequence[str]:
-    names: Sequence[str] = arguments.benchmarks
-    return definition.names() if list(names) == ["all"] else names
-
-
 def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
-    """Yield what a run depends on here."""
     import psutil
 
     from cepheid.reference.machine.accelerators import find_accelerators
@@ -73,9 +68,7 @@ def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
     yield "processors", f"{usable_processors()} usable{load}"
     memory = psutil.virtual_memory()
     yield "memory", f"{memory.available / 1e9:.0f} of {memory.total / 1e9:.0f} GB available"
-    place = data.absolute()
-    while not place.exists():
-        place = place.parent
+    place = find_existing(data)
     free = f"{shutil.disk_usage(place).free / 1e9:,.0f} GB free"
     refusal = "" if os.access(place, os.W_OK) else "; not writable: give --data and --output"
     yield "disk", f"{free} for {data}{refusal}"
@@ -103,7 +96,6 @@ def _read_version(package: str) -> str:
 
 
 def _describe_devices(found: "Accelerators | None") -> str:
-    """Return the accelerators, and whether torch can use them."""
     if found is None:
         return "no accelerator: runs compute on the processors"
     if extras.find_missing(["torch"]):
@@ -121,8 +113,7 @@ def _list_lacking_extras(name: str) -> list[str]:
 
 def _estimate_minutes(chosen: Definition) -> str:
     """Return the minutes of a training to the target, by timed steps on noise."""
-    measured = evidence.load(chosen)
-    usual = evidence.summarize_samples(measured, chosen) if measured else None
+    usual = evidence.find_usual_samples(chosen)
     if chosen.kind == "generate" or usual is None:
         return "-"
     from cepheid.benchmarks import registry
@@ -135,7 +126,7 @@ def _estimate_minutes(chosen: Definition) -> str:
         task: Trainer = find_create(registry.import_task(chosen, "torch"))(config, ranks)
         task.build()
         seconds = min(_time_step(task) for _ in range(1 + STEPS))
-    return f"{usual[1] * seconds / 60:.1f}"
+    return f"{usual * seconds / 60:.1f}"
 
 
 def _time_step(task: "Trainer") -> float:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from cepheid.compliance.checks import Place, check_log, check_result
@@ -16,7 +16,6 @@ from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.reference.run.progress import OnProgress, Progress
 from cepheid.rules import rounds
 from cepheid.rules.findings import load_codes
-from cepheid.rules.rounds import Round
 from cepheid.tools.console.terminal import Terminal
 
 SHARE_OF_TIME = 0.01  # at most: the log is judged between two blocks, while the clock runs
@@ -74,15 +73,11 @@ class LiveCheck:
         Return True if neither has an error that the runs to come cannot fix.
         """
         self._growing.close()
-        finished = _read_finished(self.log.parent)
-        findings = [
-            finding
-            for run in finished.logs.runs
-            if run.path.name == self.log.name
-            for finding in finished.check_log(run)
-        ]
+        finished, place = _read_finished(self.log.parent), _find_place(self.log)
+        own = [run for run in finished.runs if run.path.name == self.log.name]
+        findings = [each for run in own for each in check_log(run, place, rounds.load())]
         self._tell_new(findings)
-        return finished.tell_errors(self.tell) and not has_error(findings)
+        return _tell_errors(finished, place, self.tell) and not has_error(findings)
 
     def _tell_new(self, findings: list[Finding]) -> None:
         new = self._known.add(finding for finding in findings if finding.is_error)
@@ -98,10 +93,11 @@ def judge_finished(folder: Path, tell: Callable[[str], None]) -> bool:
 
     Return True if neither a log nor the result has an error that the runs to come cannot fix.
     """
-    finished = _read_finished(folder)
+    finished, place = _read_finished(folder), _find_place(folder / "result_0.txt")
     rejected = []
-    for run in finished.logs.runs:
-        errors = [finding for finding in finished.check_log(run) if finding.is_error]
+    for run in finished.runs:
+        found = check_log(run, place, rounds.load())
+        errors = [finding for finding in found if finding.is_error]
         for finding in errors:
             tell(finding.text())
         rejected += [run.path] if errors else []
@@ -111,36 +107,21 @@ def judge_finished(folder: Path, tell: Callable[[str], None]) -> bool:
             "out of the output folder (keep it for reviewers) and repeat the command, which makes "
             "this run again with the same seed"
         )
-    return finished.tell_errors(tell) and not rejected
+    return _tell_errors(finished, place, tell) and not rejected
 
 
-@dataclass(frozen=True)
-class _Finished:
-    """The finished logs of a result, and the rules that judge them."""
+def _tell_errors(finished: ResultLogs, place: Place, tell: Callable[[str], None]) -> bool:
+    """Tell the errors of a result as a whole; return True if it has none.
 
-    logs: ResultLogs
-    place: Place
-    judged_in: Round
-
-    def check_log(self, run: RunLog) -> list[Finding]:
-        """Return what is wrong with one of the logs."""
-        return check_log(run, self.place, self.judged_in)
-
-    def tell_errors(self, tell: Callable[[str], None]) -> bool:
-        """Tell the errors of the result as a whole; return True if it has none.
-
-        Those that the runs to come can fix are left out.
-        """
-        errors = [
-            finding
-            for finding in check_result(self.logs, self.place, self.judged_in)
-            if finding.is_error and finding.rule not in CAN_BE_FIXED
-        ]
-        if errors:
-            tell("the result has no score as it is:")
-        for finding in errors:
-            tell(finding.text())
-        return not errors
+    Those that the runs to come can fix are left out.
+    """
+    found = check_result(finished, place, rounds.load())
+    errors = [each for each in found if each.is_error and each.rule not in CAN_BE_FIXED]
+    if errors:
+        tell("the result has no score as it is:")
+    for finding in errors:
+        tell(finding.text())
+    return not errors
 
 
 def _has_ended_finite(run: RunLog) -> bool:
@@ -149,9 +130,9 @@ def _has_ended_finite(run: RunLog) -> bool:
     return all(len(run.all(start)) == len(run.all(stop)) for start, stop in pairs)
 
 
-def _read_finished(folder: Path) -> _Finished:
+def _read_finished(folder: Path) -> ResultLogs:
     (listed,) = package.read(folder).submitters[0].results
-    return _Finished(read_logs(listed), _find_place(folder / "result_0.txt"), rounds.load())
+    return read_logs(listed)
 
 
 def _find_place(log: Path) -> Place:
@@ -182,5 +163,5 @@ class SessionTerminal(Terminal):
         Runs that never count are fine where they ended, as when they were made.
         """
         if self._is_trial:
-            return all(map(_has_ended_finite, _read_finished(folder).logs.runs))
+            return all(map(_has_ended_finite, _read_finished(folder).runs))
         return judge_finished(folder, self._warn)

@@ -23,6 +23,7 @@ from cepheid.tools.run.costs import (
     describe_disk,
     describe_minutes,
     find_disk,
+    find_existing,
     find_reference,
 )
 from cepheid.tools.run.preparing import describe_preparation
@@ -53,12 +54,15 @@ class Plan:
         seeds = ", ".join(str(config.select_run(index).seed) for index in missing)
         values = ", ".join(f"{key}={value}" for key, value in config.hyperparameters.items())
         present = f"{len(self.folder.present())} of {self.count} are present"
+        end = "after all repetitions and their evaluation"
+        if config.definition.kind == "train":
+            end = f"at {evidence.describe_end(config.definition)}"
         lines = [
             f"result:  {self.folder.path} (submitter {config.submitter})",
             f"runs:    {present}; missing: {', '.join(map(str, missing)) or 'none'}",
             f"seeds:   {seeds or 'none'} ({config.seed_origin})",
             f"values:  {values or 'none'}",
-            f"end:     {self._describe_end()}",
+            f"end:     {end}",
             f"device:  {self.device}",
             f"data:    {self._describe_data()}",
             f"time:    {self.folder.estimate_time(len(missing)) or self._describe_samples()}",
@@ -87,7 +91,7 @@ class Plan:
         if chosen.data.get("is_subset"):
             settings.append(f" --limit {chosen.train_samples}")
         command = f"cepheid data {chosen.name} --scale {chosen.scale}{''.join(settings)}"
-        free = shutil.disk_usage(_find_existing(folder)).free / 1e9
+        free = shutil.disk_usage(find_existing(folder)).free / 1e9
         room = f"about {describe_disk(chosen)} GB, {free:,.0f} GB are free"
         how_long = describe_preparation(chosen)
         said = f"{folder}, not prepared yet ({room}); `{command}` prepares it"
@@ -102,20 +106,13 @@ class Plan:
             unknown = f"our reference took {minutes}; {unknown}"
         if chosen.generation is not None:
             return f"per run {chosen.generation.images:,} images; {unknown}"
-        measured = evidence.load(chosen)
-        usual = evidence.summarize_samples(measured, chosen) if measured else None
-        needed = f", of which the reference needs about {usual[1]:,}" if usual else ""
+        usual = evidence.find_usual_samples(chosen)
+        needed = f", of which the reference needs about {usual:,}" if usual else ""
         return f"per run at most {chosen.timing.max_samples:,} samples{needed}; {unknown}"
-
-    def _describe_end(self) -> str:
-        """Describe when a run ends."""
-        if self.config.definition.kind == "generate":
-            return "after all repetitions and their evaluation"
-        return f"at {evidence.describe_end(self.config.definition)}"
 
     def _describe_disk(self, missing: int) -> str:
         """Describe the space for the weights, beside which logs and reports are small."""
-        free = shutil.disk_usage(_find_existing(self.output)).free
+        free = shutil.disk_usage(find_existing(self.output)).free
         there = f"{describe_bytes(free)} are free there"
         weights = _count_weight_bytes(self.config, missing)
         if not weights:
@@ -131,14 +128,6 @@ def _count_weight_bytes(config: RunConfig, runs: int) -> int:
     return runs * config.definition.count_parameters(config.hyperparameters) * BYTES_PER_PARAMETER
 
 
-def _find_existing(path: Path) -> Path:
-    """Return the folder nearest to ``path`` that is there."""
-    path = path.absolute()
-    while not path.is_dir():
-        path = path.parent
-    return path
-
-
 def _find_places(config: RunConfig, output: Path, runs: int) -> Iterator[str]:
     """Yield why the data or the weights would not fit, or could not be written, where they go."""
     disk = find_disk(config.definition)
@@ -151,7 +140,7 @@ def _find_places(config: RunConfig, output: Path, runs: int) -> Iterator[str]:
         places.append(("--data", config.data_root, disk[1] * 1e9 if disk else 0, "the data"))
     places.append(("--output", output, _count_weight_bytes(config, runs), "weights and logs"))
     for option, place, size, what in places:
-        there = _find_existing(place)
+        there = find_existing(place)
         usage = shutil.disk_usage(there)
         if not os.access(there, os.W_OK) or not usage.total:
             yield f"{option} {place}: {there} cannot be written; fix: give another folder"
@@ -193,7 +182,6 @@ def _find_all(session: Session, config: RunConfig, count: int) -> Iterator[str]:
 
 
 def _describe_ranks(session: Session) -> str:
-    """Describe the ranks of a plan for another machine, "" where it is this one."""
     request = session.request
     if not request.planned_ranks:
         return ""

@@ -40,13 +40,8 @@ def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[F
     fits = has_type(event.value, event_rule.value) and (allowed is None or event.value in allowed)
     fits = fits and not (event_rule.value == "string" and is_blank(event.value))
     if not fits and event.key != "cache_clear":  # T6 judges that value
-        yield breach(
-            run,
-            event,
-            "T2.value",
-            expected=_describe_choices(allowed) if allowed else event_rule.value,
-            meaning=event_rule.meaning,
-        )
+        expected = _describe_choices(allowed) if allowed else event_rule.value
+        yield breach(run, event, "T2.value", expected=expected, meaning=event_rule.meaning)
     wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
     if wrong:
         types, values = _describe_wrong(wrong, event.metadata, _describe_metadata)
@@ -59,7 +54,6 @@ def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[F
 def _describe_wrong(
     wrong: Sequence[str], given: Mapping[str, Any], describe: Callable[[str], str]
 ) -> tuple[str, str]:
-    """Return the expected types and the values of the fields that are wrong."""
     values = (format_value(given[name]) if name in given else "nothing" for name in wrong)
     types = (f"{name} ({describe(name)})" for name in wrong)
     return ", ".join(types), ", ".join(values)
@@ -286,15 +280,12 @@ def _check_records(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Find
 
 
 def _check_implementation(run: RunLog) -> Iterator[Finding]:
-    """Check the fields that the value of ``implementation`` needs."""
     event = run.first("implementation")
     if event is None or not isinstance(event.value, Mapping):
         return
-    wrong = [
-        name
-        for name, expected in IMPLEMENTATION_TYPES.items()
-        if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
-    ]
+    said = {name: event.value.get(name) for name in IMPLEMENTATION_TYPES}
+    asked = IMPLEMENTATION_TYPES.items()
+    wrong = [name for name, of in asked if not has_type(said[name], of) or is_blank(said[name])]
     if wrong:
         types, values = _describe_wrong(wrong, event.value, IMPLEMENTATION_TYPES.__getitem__)
         yield breach(

@@ -16,7 +16,10 @@ from cepheid.rules.rounds import Dialect
 def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that every record is one JSON object of the right fields on a line of its own (T1)."""
     log_rules = rounds.load(place.round).log
-    yield from _check_dialects(run, log_rules.dialect)
+    wanted = _DIALECTS[log_rules.dialect]
+    for dialect, line in run.dialects.items():
+        if dialect != log_rules.dialect:
+            yield breach(run, line, "T1.dialect", dialect=_DIALECTS[dialect], expected=wanted)
     tolerated = log_rules.tolerated
     problems = run.other_problems if "around" in tolerated else run.problems
     reported = [p for p in problems if p.lost or p.foreign or p.kind not in tolerated]
@@ -47,14 +50,6 @@ def _group_by_mistake(problems: Iterable[Problem]) -> list[tuple[Problem, int]]:
         first, times = groups.get(mistake, (problem, 0))
         groups[mistake] = first, times + 1
     return list(groups.values())
-
-
-def _check_dialects(run: RunLog, expected: Dialect) -> Iterator[Finding]:
-    for dialect, line in run.dialects.items():
-        if dialect != expected:
-            yield breach(
-                run, line, "T1.dialect", dialect=_DIALECTS[dialect], expected=_DIALECTS[expected]
-            )
 
 
 _DIALECTS: Mapping[Dialect, str] = {

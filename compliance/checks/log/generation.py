@@ -50,10 +50,8 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 )  # fmt: skip
                 return
             if event.metadata["images_count"] != count:
-                yield breach(
-                    run, event, "T24.images_count", key=key, expected=expected,
-                    images_count=format_value(event.metadata["images_count"]),
-                )  # fmt: skip
+                got = format_value(event.metadata["images_count"])
+                yield breach(run, event, "T24.images_count", expected=expected, images_count=got)
                 return
 
 
@@ -140,14 +138,14 @@ def _describe_times(event: Event) -> str:
 def _check_images(run: RunLog, definition: Definition) -> Iterator[Finding]:
     """Check that the evaluation and run_stop count what was generated."""
     assert definition.generation is not None
-    images = definition.generation.images
-    for event in (*run.all("eval_start"), *run.all("eval_accuracy"), *run.all("eval_stop")):
-        if event.metadata["samples_count"] != images:
-            yield _report_miscount(run, event, images)
+    images, ended = definition.generation.images, run.all("eval_stop")
+    evaluated = (*run.all("eval_start"), *run.all("eval_accuracy"), *ended)
+    for event in (*evaluated, *(run.all("run_stop")[:1] if ended else ())):
+        samples = event.metadata["samples_count"]
+        if samples != images:
+            shown = format_value(samples)
+            yield breach(run, event, "T24.samples_count", images=images, samples_count=shown)
             return
-    stop = run.all("run_stop")[0]
-    if run.all("eval_stop") and stop.metadata["samples_count"] != images:
-        yield _report_miscount(run, stop, images)
 
 
 def _check_projections(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
@@ -167,10 +165,3 @@ def _check_projections(run: RunLog, definition: Definition, place: Place) -> Ite
             run, event or run.all("run_stop")[0], "T24.projections", count=count, got=got,
             distinct=len(set(map(str, numbers))),
         )  # fmt: skip
-
-
-def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
-    return breach(
-        run, event, "T24.samples_count", images=images,
-        samples_count=format_value(event.metadata["samples_count"]),
-    )  # fmt: skip

@@ -10,6 +10,7 @@ from cepheid.compliance.checks.registry import (
     Needs,
     Place,
     find_division,
+    find_given_weights,
     find_log_definition,
     has_digest_of,
     rule,
@@ -78,9 +79,7 @@ def _check_benchmark(run: RunLog, place: Place) -> Iterator[Finding]:
 def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
     for key, part in _IDENTITY.items():
         event, expected = run.first(key), getattr(place, part)
-        if event is None or expected is None or not isinstance(event.value, str):
-            continue
-        if event.value == expected:
+        if event is None or expected in (None, event.value) or not isinstance(event.value, str):
             continue
         if _is_unknown(key, expected, place) or _is_unknown(key, event.value, place):
             continue  # reported by S1, or above
@@ -149,41 +148,33 @@ def check_data_read(run: RunLog, definition: Definition, place: Place) -> Iterat
                 read=format_value(read.value),
             )  # fmt: skip
         return
-    stop = run.first("run_stop")
-    if stop is None or not run.converged or not run.is_complete or run.grows:
-        return
-    yield breach(run, stop, "T27.missing")
+    if run.converged and run.is_complete and not run.grows:
+        yield breach(run, run.first("run_stop"), "T27.missing")
 
 
 @rule("T25", Needs.TIMELINE)
 def check_weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check that a closed run uses the weights of the definition, and no others (T25)."""
     if find_division(run, place) == "closed":
-        yield from (
-            _check_start(run, definition)
-            if definition.kind == "train"
-            else (_check_generation(run, definition))
-        )
+        check = _check_start if definition.kind == "train" else _check_generation
+        yield from check(run, definition)
 
 
 def _check_generation(run: RunLog, definition: Definition) -> Iterator[Finding]:
     event, expected = run.first("weights_digest"), definition.model.get("weights_digest")
+    name = definition.name
     if event is None or event.value == expected:
         return
     if expected is None:
-        yield breach(run, event, "T25.no_weights", name=definition.name, scale=definition.scale)
-        return
-    yield breach(
-        run, event, "T25.other_weights", expected=format_value(expected), name=definition.name
-    )
+        yield breach(run, event, "T25.no_weights", name=name, scale=definition.scale)
+    else:
+        yield breach(run, event, "T25.other_weights", expected=format_value(expected), name=name)
 
 
 def _check_start(run: RunLog, definition: Definition) -> Iterator[Finding]:
     """Check the weights from which a training starts; most definitions have none."""
     event, stop = run.first("weights_digest"), run.first("init_stop")
-    choices = {name: rule.default for name, rule in definition.hyperparameters.items()}
-    choices |= {event.key: event.value for event in run.events if event.key in choices}
-    given = definition.find_given_weights(choices)
+    given = find_given_weights(run, definition)
     if given is None and event is not None:
         yield breach(run, event, "T25.not_given", name=definition.name, scale=definition.scale)
     elif given is not None and event is None and stop is not None:

@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 from cepheid.compliance.checks.log.events import describe_phase, find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -12,24 +12,7 @@ from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.events import EVENTS, STATUS_ABORTED, TABLE, Kind, Phase
-
-
-@dataclass(frozen=True)
-class Turns:
-    """The states of the timed part, from ``begin`` to ``end``.
-
-    ``of`` holds the state that each event requires and the state that it leads to. A new turn
-    begins with the event ``anew``.
-    """
-
-    begin: str
-    end: str
-    anew: str
-    of: Mapping[str, tuple[str, str]]
-
-
-_TURNS: Mapping[Kind, Turns] = {kind: Turns(**turns) for kind, turns in TABLE["turns"].items()}
+from cepheid.rules.events import EVENTS, STATUS_ABORTED, TABLE, Phase
 
 
 @rule("T3", Needs.RECORDS)
@@ -38,10 +21,8 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
     if rounds.load(place.round).is_mlperf:  # M4 and M7 check the rest of the order
         yield from _check_end(run)
     elif definition := find_whole_definition(run, place):
-        out_of_place = [
-            *_check_phases(run, definition),
-            *_check_turns(run, _TURNS[definition.kind]),
-        ]
+        out_of_place = list(_check_phases(run, definition))
+        out_of_place += _check_turns(run, TABLE["turns"][definition.kind])
         yield from out_of_place
         if not out_of_place:  # otherwise run_stop itself may stand too early
             yield from _check_end(run)
@@ -112,24 +93,29 @@ def _describe_place(
     return "after run_stop" if stop and line > stop.line else "after run_start"
 
 
-def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
-    """Report the first event out of turn in each block; the next block_start begins anew."""
-    state, is_reported, last_line = turns.begin, False, 0
+def _check_turns(run: RunLog, turns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Report the first event out of turn in each block; the next block_start begins anew.
+
+    ``turns`` are the states of the timed part, from ``begin`` to ``end``: ``of`` holds the state
+    that each event requires and the one that it leads to, ``anew`` begins a new turn.
+    """
+    begin, end, anew, of = (turns[name] for name in ("begin", "end", "anew", "of"))
+    state, is_reported, last_line = begin, False, 0
     for event in run.events:
-        if event.key in turns.of:
-            required, leads_to = turns.of[event.key]
-            if event.key == turns.anew and state == turns.begin:
+        if event.key in of:
+            required, leads_to = of[event.key]
+            if event.key == anew and state == begin:
                 is_reported = False
             if state != required and not is_reported:
                 is_reported = True
                 yield breach(
                     run, event, "T3.out_of_turn",
-                    case="" if turns.anew == "block_start" else "generate", required=required,
+                    case="" if anew == "block_start" else "generate", required=required,
                     state=state, since=f" (line {last_line})" if last_line else "",
                 )  # fmt: skip
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run may have failed anywhere
-            if state != turns.end and not may_be_open and not is_reported:
+            if state != end and not may_be_open and not is_reported:
                 yield breach(run, event, "T3.open_interval", state=state, line=last_line)
             return

@@ -39,11 +39,8 @@ PARAMETERS_MAX = 10**15
 @rule("T9", Needs.TIMELINE)
 def check_quality(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check that evaluations have all metrics and that the run ends where all targets hold (T9)."""
-    incomplete = [
-        finding
-        for event in run.all("eval_accuracy")
-        for finding in _check_metrics(run, event, definition)
-    ]
+    evaluations = run.all("eval_accuracy")
+    incomplete = [each for one in evaluations for each in _check_metrics(run, one, definition)]
     if incomplete:
         yield from incomplete
     else:
@@ -106,14 +103,11 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
             for target in definition.quality
             if not target.holds(event.metadata["metrics"][target.metric])
         ]
+        shown = ", ".join(missed) or ("one evaluation" if evaluations else "no evaluation")
         yield breach(
-            run,
-            stop,
-            "T9.false_success",
+            run, stop, "T9.false_success", targets=targets, missed=shown,
             case=("twice" if wanted > 1 else "") if definition.kind == "train" else "generated",
-            targets=targets,
-            missed=", ".join(missed) or ("one evaluation" if evaluations else "no evaluation"),
-        )
+        )  # fmt: skip
 
 
 @rule("T10", Needs.TIMELINE)
@@ -130,12 +124,17 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
         event = run.first(key)
         if event is not None and event.value != count:
             yield breach(
-                run, event, "T10.size", case="model" if key == "model_parameters" else "", key=key,
+                run, event, "T10.size", case="model" if key == "model_parameters" else "",
                 count=count,
             )  # fmt: skip
     if "model_parameters" not in expected:
         yield from _check_parameters(run)
-    yield from _check_data(run, definition)
+    data = run.first("data_digest")
+    if data is not None and definition.data_digest not in (None, data.value):
+        yield breach(
+            run, data, "T10.data", expected=format_value(definition.data_digest),
+            name=definition.name, scale=definition.scale,
+        )  # fmt: skip
     if definition.kind == "train":
         yield from _check_batches(run)
         yield from _check_epochs(run, definition)
@@ -152,27 +151,13 @@ def _check_parameters(run: RunLog) -> Iterator[Finding]:
 
 def _check_run_stop(run: RunLog) -> Iterator[Finding]:
     stop, blocks = run.all("run_stop")[0], run.all("block_stop")
-    if stop.metadata["samples_count"] != run.samples_trained:
+    logged, trained = stop.metadata["samples_count"], run.samples_trained
+    if logged != trained:
+        why = f", as on line {blocks[-1].line}" if blocks else ", since no block was completed"
         yield breach(
-            run,
-            stop,
-            "T10.run_stop_count",
-            samples_trained=run.samples_trained,
-            because=f", as on line {blocks[-1].line}"
-            if blocks
-            else ", since no block was completed",
-            samples_count=format_value(stop.metadata["samples_count"]),
-        )
-
-
-def _check_data(run: RunLog, definition: Definition) -> Iterator[Finding]:
-    event = run.first("data_digest")
-    if event is None or definition.data_digest in (None, event.value):
-        return
-    yield breach(
-        run, event, "T10.data", expected=format_value(definition.data_digest), name=definition.name,
-        scale=definition.scale,
-    )  # fmt: skip
+            run, stop, "T10.run_stop_count", samples_trained=trained, because=why,
+            samples_count=format_value(logged),
+        )  # fmt: skip
 
 
 def _check_batches(run: RunLog) -> Iterator[Finding]:

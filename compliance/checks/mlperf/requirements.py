@@ -69,19 +69,13 @@ def _describe(run: RunLog, found: Breach) -> Finding:
             run, found.at, "M1.repeated", case="equal" if found.kind == "equal" else "",
             number=found.times, line=found.first_line, got=found.got, file=found.file,
         )  # fmt: skip
+    times = f" (in {found.times:,} records)" if found.times > 1 else ""
+    words = escape(found.check.words) if found.check else ""
     return breach(
-        run,
-        found.at,
-        _CODES[found.kind],
-        keys=escape(" or ".join(found.keys)),
-        least=found.least,
-        plural="" if found.least == 1 else "s",
-        times=f" (in {found.times:,} records)" if found.times > 1 else "",
-        words=escape(found.check.words) if found.check else "",
-        got=found.got,
-        file=escape(found.file),
-        number=found.times,
-    )
+        run, found.at, _CODES[found.kind], keys=escape(" or ".join(found.keys)),
+        least=found.least, plural="" if found.least == 1 else "s", times=times, words=words,
+        got=found.got, file=escape(found.file), number=found.times,
+    )  # fmt: skip
 
 
 _CODES: Mapping[Kind, str] = {
@@ -115,13 +109,8 @@ def check_logs_of_result(
         yield breach(result.path / SCALING, None, "M2.scaling", got=format_value(result.scaling))
     logged = {text for run in result.runs if (text := run.text("submission_division"))}
     if place.division and logged and logged != {place.division.lower()}:
-        yield breach(
-            result,
-            None,
-            "M2.division",
-            described=escape(place.division),
-            logged=escape(", ".join(sorted(logged))),
-        )
+        described, named = escape(place.division), escape(", ".join(sorted(logged)))
+        yield breach(result, None, "M2.division", described=described, logged=named)
     of_power = find_power_problems(result.folder)
     broken = [run for run in result.runs if run.path.stem in of_power or is_broken(run, place)]
     allowed = judged_by.runs.drop_slowest
@@ -150,28 +139,17 @@ def check_convergence(
         )  # fmt: skip
     if found is None or found.verdict == "pass":
         return
+    size, verdict = found.batch_size, found.verdict
     if RCP_BYPASS in result.folder.bypassed:
-        yield breach(
-            result,
-            None,
-            "M3.bypassed",
-            verdict=_VERDICTS[found.verdict],
-            batch_size=found.batch_size,
-            needed=found.mean,
-        )
-    elif found.verdict == "missing point":
-        yield breach(result, None, "M3.missing_point", batch_size=found.batch_size)
+        why, needed = _VERDICTS[verdict], found.mean
+        yield breach(result, None, "M3.bypassed", verdict=why, batch_size=size, needed=needed)
+    elif verdict == "missing point":
+        yield breach(result, None, "M3.missing_point", batch_size=size)
     elif found.point:
         yield breach(
-            result,
-            None,
-            "M3.too_fast",
-            batch_size=found.batch_size,
-            least=found.point.least,
-            mean=found.point.mean,
-            needed=found.mean,
-            p_value=found.p_value or 0.0,
-        )
+            result, None, "M3.too_fast", batch_size=size, least=found.point.least,
+            mean=found.point.mean, needed=found.mean, p_value=found.p_value or 0.0,
+        )  # fmt: skip
 
 
 _VERDICTS = {
@@ -194,7 +172,8 @@ def compare_with_mlcommons(
     rule_set, runs = rounds.load(place.round).rule_set, result.runs
     reference = _find_reference(result, judged_by, place)
     sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
-    counts = [_count(run) for run in runs]
+    # epochs or samples to the target, with three digits as mlcommons counts them
+    counts = [round(run.progress[0], 3) if run.progress else math.inf for run in runs]
     is_whole = _has_enough(result, judged_by) and len(sizes) == 1
     missed = counts.count(math.inf)
     if not (is_whole and reference) or missed > judged_by.runs.drop_slowest:
@@ -219,11 +198,6 @@ def _has_enough(result: ResultLogs, judged_by: Definition | RoundBenchmark) -> b
     """Return whether a result has as many runs as are required; weak scaling may have more."""
     runs, required = len(result.runs), judged_by.runs.required
     return runs == required or (runs > required and result.folder.scale == "weak")
-
-
-def _count(run: RunLog) -> float:
-    """Return the epochs or samples to the target, with three digits as mlcommons counts them."""
-    return round(run.progress[0], 3) if run.progress else math.inf
 
 
 NAMED_MAX = 5  # logs that break rules, of one result

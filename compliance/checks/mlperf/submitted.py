@@ -3,8 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
@@ -61,24 +59,13 @@ def _check_description(system: SystemFile, judged_in: Round) -> Iterator[Finding
         yield breach(system, None, "M4.status", known=known, got=format_value(status))
 
 
-@dataclass(frozen=True)
-class PowerProblem:
-    """What is wrong with the power logs of a ``kind`` of one run: ``names`` are the first ones."""
-
-    what: Literal["missing", "names", "number"]
-    kind: str = ""
-    logs: int = 0
-    usual: int = 0
-    names: str = ""
-
-
-def find_power_problems(folder: ResultFolder) -> Mapping[str, PowerProblem]:
+def find_power_problems(folder: ResultFolder) -> Mapping[str, Finding]:
     """Return what is wrong with the power logs of each run, by the name of its log.
 
     As power_checker.py of mlcommons asks: a folder for each run, with as many logs as in most runs
     and no higher number than they are. Empty for a result without power logs.
     """
-    logs_of, problems = folder.power_of, dict[str, PowerProblem]()
+    logs_of, problems = folder.power_of, dict[str, Finding]()
     if logs_of is None:
         return problems
     for kind in ("node", "sw"):
@@ -89,14 +76,16 @@ def find_power_problems(folder: ResultFolder) -> Mapping[str, PowerProblem]:
         counts = Counter(map(len, names_of.values()))
         usual = max(counts, key=lambda count: counts[count], default=0)
         for run, names in names_of.items():
-            shown = ", ".join(map(escape, names[:NAMED_MAX]))
-            if len(names) != usual:
-                problems[run] = PowerProblem("number", kind, len(names), usual, shown)
+            where, logs = folder.path / POWER / run, len(names)
+            if logs != usual:
+                problems[run] = breach(where, None, "M5.number", kind=kind, logs=logs, usual=usual)
             ends = [NUMBERED.fullmatch(name.rpartition("_")[2]) for name in names]
-            if not all(end and int(end[1]) < len(names) for end in ends):
-                problems[run] = PowerProblem("names", kind, len(names), usual, shown)
-    lacking = (path.stem for path in folder.runs if path.stem not in logs_of)
-    return problems | {run: PowerProblem("missing") for run in lacking}
+            if not all(end and int(end[1]) < logs for end in ends):
+                shown, last = ", ".join(map(escape, names[:NAMED_MAX])), logs - 1
+                problems[run] = breach(where, None, "M5.names", kind=kind, last=last, names=shown)
+    for run in (path.stem for path in folder.runs if path.stem not in logs_of):
+        problems[run] = breach(folder.path / POWER / run, None, "M5.missing", run=escape(run))
+    return problems
 
 
 NAMED_MAX = 5
@@ -107,15 +96,8 @@ def check_power(
     result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """Check that each run of a result with power logs has its own, as many as the others (M5)."""
-    for run, found in sorted(find_power_problems(result.folder).items()):
-        where, kind = result.path / POWER / run, found.kind
-        if found.what == "missing":
-            yield breach(where, None, "M5.missing", run=escape(run))
-        elif found.what == "number":
-            yield breach(where, None, "M5.number", kind=kind, logs=found.logs, usual=found.usual)
-        else:
-            last, names = found.logs - 1, found.names
-            yield breach(where, None, "M5.names", kind=kind, last=last, names=names)
+    for _, found in sorted(find_power_problems(result.folder).items()):
+        yield found
     measured = (result.folder.power_of or {}).keys()
     for name in sorted(run.path.stem for run in result.runs if run.seconds):
         if name in measured and name not in result.joules:

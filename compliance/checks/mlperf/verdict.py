@@ -197,7 +197,6 @@ def _are_fine(find_broken: Filter, events: Sequence[Event]) -> bool:
 def _check(
     file: RuleFile, checks: Sequence[Check], event: Event, state: dict[str, Any], course: _Course
 ) -> None:
-    """Note each condition that a record does not satisfy."""
     for check in checks:
         if not _holds(check, state, event):
             course.add(event.key, "value", check, partial(_find_value, file, check, state, event))
@@ -237,7 +236,6 @@ def _holds(check: Check, state: dict[str, Any], event: Event | None) -> bool:
 
 
 def _list_read(check: Check, state: Mapping[str, Any], event: Event | None) -> Iterator[str]:
-    """Yield what a condition read, as people read it."""
     for source, name in check.reads:
         if source == "s":
             yield f"{name} {format_value(state.get(name))}"
@@ -286,7 +284,6 @@ def _find_repeated(file: RuleFile, key: str, events: Sequence[Event]) -> Breach:
 
 
 def _judge_end(file: RuleFile, state: dict[str, Any], course: _Course) -> None:
-    """Note each condition on the log as a whole that does not hold."""
     _act(file, file.before_end, state, course)
     for check in file.end:
         if not _holds(check, state, None):

@@ -42,13 +42,14 @@ def _judge(
     run: RunLog, result: ResultLogs, definition: Definition, times: int
 ) -> Iterator[Finding]:
     """Judge one log; ``times`` counts the interruptions of its seed so far."""
-    seed, repeats = run.first("seed"), {_identify_seed(of): of for of in result.runs}
+    seed, read = run.first("seed"), run.first("data_read")
+    repeats = {_identify_seed(of): of for of in result.runs}
     repeat = repeats.get(_identify_seed(run)) if seed else None
     why, excuse = _explain_completion(run, repeat, definition), ""
     line = (run.first("run_stop") or run.events[-1]).line if run.events else None
     if not any(map(run.first, OF_TIMED_PART)):  # so that nothing was timed
         excuse = "no record is in it" if not run.events and holds_nothing(run) else ""
-    elif why and _has_read_other_data(run):
+    elif why and read and read.value != run.value("data_digest"):  # as it says itself (T27)
         excuse = f"the data that it read ({why})"
     elif why:
         yield breach(run, line, "T15.set_aside", why=why)
@@ -70,12 +71,6 @@ def _identify_seed(run: RunLog) -> object:
     """Return something that is equal for seeds that are the same to a generator of 32 bits."""
     seed = run.value("seed")
     return seed % 2**32 if is_integer(seed) else encode_canonically(seed)
-
-
-def _has_read_other_data(run: RunLog) -> bool:
-    """Return True for a run that says itself that its data were damaged (rule T27)."""
-    read = run.first("data_read")
-    return read is not None and read.value != run.value("data_digest")
 
 
 def _explain_completion(run: RunLog, repeat: RunLog | None, definition: Definition) -> str:
@@ -113,11 +108,8 @@ def check_belonging(aside: RunLog, counted: RunLog) -> Iterator[Finding]:
     for key in OF_RESULT:
         event, other = aside.first(key), counted.first(key)
         if event is not None and other is not None and event.value != other.value:
-            expected = format_value(other.value)
-            other_name = counted.path.name
-            yield breach(
-                aside, event, "S14.other_result", key=key, other=other_name, expected=expected
-            )
+            name, expected = counted.path.name, format_value(other.value)
+            yield breach(aside, event, "S14.other_result", other=name, expected=expected)
             return
 
 

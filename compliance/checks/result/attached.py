@@ -45,11 +45,12 @@ def find_wrong_energy(
         yield "energy.sensors", listed, sorted(there)
         return
     power = replace(power, sensors=tuple(one for one in power.sensors if one.name in named))
-    measured, seconds = measure_joules(run, power), _measure_seconds(run)
+    measured, (start_ms, stop_ms) = measure_joules(run, power), run.timed_ms or (0.0, 0.0)
     if measured is not None and not _is_near(joules, measured):
         yield "energy.joules", joules, measured
     watts = energy.get("mean_watts")
-    mean = measured / seconds if measured is not None and seconds and seconds > 0 else None
+    seconds = (stop_ms - start_ms) / 1000
+    mean = measured / seconds if measured is not None and seconds > 0 else None
     if watts is not None and mean is not None and not _is_near(watts, mean):
         yield "energy.mean_watts", watts, mean
     if named == there and energy.get("not_measured", power.not_measured) != power.not_measured:
@@ -58,13 +59,20 @@ def find_wrong_energy(
 
 def find_impossible_rows(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
     """Yield times in the rows of a report that are out of order, or not those in the log."""
+    for row in itertools.chain.from_iterable(_list_tables(tables)):
+        yield from _check_order(row)
+        images = row.get("images")
+        timed = run.all("generation_times") if is_integer(images) else ()
+        made = (event for event in timed if event.metadata.get("images_count") == images)
+        for event in itertools.islice(made, 1):
+            yield from _check_times(row, read_repetitions(event))
+
+
+def _list_tables(tables: object) -> Iterator[list[dict[str, object]]]:
+    """Yield the rows of each table of a report, whatever its shape."""
     for table in tables if isinstance(tables, list) else ():
         rows = table.get("rows") if isinstance(table, dict) else None
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict):
-                yield from _check_order(row)
-                if is_integer(row.get("images")):
-                    yield from _check_times(row, _find_times(run, row["images"]))
+        yield [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
@@ -74,11 +82,9 @@ def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, objec
     between its numbers. ``auroc`` in a row called ``Mass`` is ``auroc_mass`` of the log.
     """
     last = run.quality_curve[-1].metrics if run.quality_curve else {}
-    for table in tables if isinstance(tables, list) else ():
+    for rows in _list_tables(tables):
         columns: defaultdict[str, list[float]] = defaultdict(list)
-        rows = table.get("rows") if isinstance(table, dict) else None
-        for row in rows if isinstance(rows, list) else ():
-            cells = row if isinstance(row, dict) else {}
+        for cells in rows:
             label = next((text for text in cells.values() if isinstance(text, str)), "")
             part = re.sub(r"\W+", "_", label[:200].casefold())
             for name, value in cells.items():
@@ -94,13 +100,6 @@ def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, objec
             low, high, room = min(values), max(values), TOLERANCE * abs(last[name])
             if not low - room <= last[name] <= high + room:
                 yield name, [low, high] if low < high else low, last[name]
-
-
-def _find_times(run: RunLog, images: int) -> tuple[float, ...] | None:
-    for event in run.all("generation_times"):
-        if event.metadata.get("images_count") == images:
-            return read_repetitions(event)
-    return None
 
 
 def _check_order(row: dict[str, object]) -> Iterator[tuple[str, object, object]]:
@@ -127,14 +126,6 @@ def _check_times(
             yield name, value, f"from {shortest:g} to {longest:g} ms"
     if row.get("repetitions", len(seconds)) != len(seconds):
         yield "repetitions", row["repetitions"], len(seconds)
-
-
-def _measure_seconds(run: RunLog) -> float | None:
-    """Return the time of the run by the clock of its power log."""
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
-        return None
-    return (stop.monotonic_ms - start.monotonic_ms) / 1000
 
 
 def _is_near(value: object, expected: float) -> bool:

@@ -30,10 +30,8 @@ def check_convergence(
     comparison = compare_convergence(result, definition, place, points)
     if comparison is None or comparison.verdict == "equal":
         return
-    measure = (
-        f"`cepheid rcp {definition.name} --scale {definition.scale} "
-        f"--batch-size {comparison.batch_size}`"
-    )
+    scale, size = definition.scale, comparison.batch_size
+    measure = f"`cepheid rcp {definition.name} --scale {scale} --batch-size {size}`"
     if comparison.verdict == "not measured":
         is_stale = points is not None and not points.belongs_to(definition)
         yield breach(
@@ -44,21 +42,16 @@ def check_convergence(
         sizes = [point.batch_size for point in points.points if point.is_usable]
         yield breach(
             result, None, "T21.missing_point", smallest=min(sizes), largest=max(sizes),
-            batch_size=comparison.batch_size, measure=measure,
+            batch_size=size, measure=measure,
         )  # fmt: skip
     elif comparison.expected is not None:
         least, greatest = comparison.expected.find_limits(comparison.runs)
-        needed, factor = comparison.expected.mean, f"{comparison.factor:.3f}"
-        if comparison.verdict == "early":
-            yield breach(
-                result, None, "T21.too_fast", batch_size=comparison.batch_size, mean=needed,
-                least=math.ceil(least), samples=comparison.samples, factor=factor, measure=measure,
-            )  # fmt: skip
-        else:
-            yield breach(
-                result, None, "T21.late", batch_size=comparison.batch_size, mean=needed,
-                greatest=math.floor(greatest), samples=comparison.samples, factor=factor,
-            )  # fmt: skip
+        code = "T21.too_fast" if comparison.verdict == "early" else "T21.late"
+        yield breach(
+            result, None, code, batch_size=size, mean=comparison.expected.mean,
+            least=math.ceil(least), greatest=math.floor(greatest), samples=comparison.samples,
+            factor=f"{comparison.factor:.3f}", measure=measure,
+        )  # fmt: skip
 
 
 def compare_convergence(

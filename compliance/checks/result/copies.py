@@ -29,9 +29,6 @@ from cepheid.rules.systems import find_organisation, rank_team
 COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
 COPIED_INTERVALS_MIN = 5
 COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
-_LOSSES = ("T19.copied_losses", "block_stop")
-_TIMES = ("T19.copied_intervals", "run_start")
-_GENERATION_TIMES = ("T19.copied_times", "generation_times")
 
 
 @rule("T19", Needs.RESULT)
@@ -96,10 +93,11 @@ def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Findi
     """Report runs that share all losses, or all times between events, with an earlier run."""
     seen: dict[object, RunLog] = {}
     for run in runs:
+        generated = tuple(encode_canonically(each.value) for each in run.all("generation_times"))
         traces = {
-            ("loss", _list_losses(run)): _LOSSES,
-            ("time", _list_intervals_ms(run)): _TIMES,
-            ("generation", _list_generation_times(run)): _GENERATION_TIMES,
+            ("loss", _list_losses(run)): ("T19.copied_losses", "block_stop"),
+            ("time", _list_intervals_ms(run)): ("T19.copied_intervals", "run_start"),
+            ("generation", generated): ("T19.copied_times", "generation_times"),
         }
         known = {trace: described for trace, described in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
@@ -116,11 +114,6 @@ def _list_losses(run: RunLog) -> tuple[float, ...]:
     losses = tuple(float(loss) for loss in logged if is_number(loss) and abs(loss) < 1e300)
     telling = {loss for loss in losses if float(f"{loss:.4g}") != loss}
     return losses if len(telling) >= COPIED_LOSSES_MIN else ()
-
-
-def _list_generation_times(run: RunLog) -> tuple[str, ...]:
-    """Return the times that a run of generation measured."""
-    return tuple(encode_canonically(event.value) for event in run.all("generation_times"))
 
 
 def _list_intervals_ms(run: RunLog) -> tuple[float, ...]:
@@ -382,11 +375,8 @@ def are_times_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Return whether durations differ by one factor only, as if one log were made of the other."""
     count = min(len(ours), len(theirs))
     longest = max(ours[:count], default=0.0)
-    pairs = [
-        (a, b)
-        for a, b in zip(ours[:count], theirs[:count], strict=True)
-        if a > longest / 2 and b > 0
-    ]
+    both = zip(ours[:count], theirs[:count], strict=True)
+    pairs = [(a, b) for a, b in both if a > longest / 2 and b > 0]
     if len(pairs) < ALIKE_COUNT_MIN:
         return all(abs(a - b) < ALIKE_MS for a, b in pairs)
     factor = statistics.median(a / b for a, b in pairs)

@@ -9,7 +9,6 @@ from cepheid.compliance.checks.registry import Described, Needs, Place, rule
 from cepheid.compliance.checks.result.readings import LAGS_MAX
 from cepheid.compliance.checks.result.traces import RunTrace
 from cepheid.compliance.finding import Finding, breach, escape
-from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog, Sensor
 from cepheid.rules.definition import Definition
@@ -33,8 +32,15 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
         if run is None:
             yield breach(log, None, "T23.no_run", index=str(log.index))
             continue
-        findings = [*_check_form(log), *(_check_cover(log, run) if not log.problems else ())]
-        findings = findings or [*_check_period(log, run)]
+        findings = [
+            breach(
+                log, problem, "T23.form", problem=escape(problem.message),
+                expected=problem.expected, got=problem.got,
+            )
+            for problem in log.problems
+        ]  # fmt: skip
+        if not findings and run.timed_ms:  # else T2, T4 or T7 reports it
+            findings = [*_check_cover(log, *run.timed_ms)] or [*_check_period(log, *run.timed_ms)]
         yield from findings
         if not findings:
             sound.append(log)
@@ -49,22 +55,11 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
         )  # fmt: skip
 
 
-def _check_form(log: PowerLog) -> Iterator[Finding]:
-    for problem in log.problems:
-        yield breach(
-            log, problem, "T23.form", problem=escape(problem.message), expected=problem.expected,
-            got=problem.got,
-        )  # fmt: skip
-
-
-def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
+def _check_cover(log: PowerLog, start_ms: float, stop_ms: float) -> Iterator[Finding]:
     """Check that each sensor was read from before run_start until after run_stop, without gaps."""
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
-        return  # T2, T4 or T7 reports it
     without: dict[tuple[int, float, float], list[str]] = {}
     for sensor in log.sensors:
-        gap = _find_gap(sensor, start.monotonic_ms, stop.monotonic_ms)
+        gap = _find_gap(sensor, start_ms, stop_ms)
         if gap is not None:
             without.setdefault(gap, []).append(sensor.name)
     for (line, from_ms, to_ms), names in without.items():
@@ -75,14 +70,11 @@ def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _check_period(log: PowerLog, run: RunLog) -> Iterator[Finding]:
+def _check_period(log: PowerLog, start_ms: float, stop_ms: float) -> Iterator[Finding]:
     """Check that each sensor is read once a second or more often, on average over the run."""
-    start, stop = run.first("run_start"), run.first("run_stop")
-    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
-        return
     for sensor in log.sensors:
-        first = bisect_right(sensor.times_ms, start.monotonic_ms) - 1
-        last = bisect_left(sensor.times_ms, stop.monotonic_ms)
+        first = bisect_right(sensor.times_ms, start_ms) - 1
+        last = bisect_left(sensor.times_ms, stop_ms)
         if last <= first:
             continue
         mean_ms = (sensor.times_ms[last] - sensor.times_ms[first]) / (last - first)
@@ -138,7 +130,8 @@ _OF_ACCELERATOR = re.compile(r"(node[0-9]+-)?gpu[0-9]+")  # counters as `cepheid
 
 def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[Finding]:
     """Warn of a mean power that no such machine draws: another unit, a factor, an offset."""
-    counts = [described.system.get(key) if described else None for key in _PARTS_OF_POWER]
+    parts = ("nodes", "processor_cores_per_node")
+    counts = [described.system.get(key) if described else None for key in parts]
     if not logs or not described or not all(is_integer(count) for count in counts):
         return
     nodes, cores = (int(str(count)) for count in counts)
@@ -154,9 +147,6 @@ def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[
             yield breach(log, 3, "T23.implausible", watts=watts, lowest=lowest, highest=highest)
         elif is_number(limit) and inside > ACCURACY * count * float(limit):
             yield breach(log, 3, "T23.above_limit", watts=inside, count=count, limit=float(limit))
-
-
-_PARTS_OF_POWER = ("nodes", "processor_cores_per_node")
 
 
 def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
 from cepheid.rules.events import CURRENT_ROUND, is_blank, is_integer
-from cepheid.rules.rounds import Round, RoundBenchmark
+from cepheid.rules.rounds import RoundBenchmark
 
 
 def are_numbered_from_one(runs: Sequence[RunLog], definition: Definition) -> bool:
@@ -153,14 +153,9 @@ def _find_fields(run: RunLog) -> tuple[str, str, str] | None:
     who, system = run.text("submission_org"), run.text("submission_platform")
     if who is None or system is None or is_blank(who) or is_blank(system):
         return None  # T2 reports it
-    return _find_round(run).nonce, who, system
-
-
-def _find_round(run: RunLog) -> Round:
-    """Return the round that a log names; the current one where there is no such round."""
     name = run.text("submission_round") or CURRENT_ROUND
     is_known = name == CURRENT_ROUND or name in rounds.names()
-    return rounds.load(name if is_known else CURRENT_ROUND)
+    return rounds.load(name if is_known else CURRENT_ROUND).nonce, who, system
 
 
 def _name(definition: Definition) -> str:
@@ -181,11 +176,8 @@ def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding |
     expected = derive_seed(*who, _name(definition), number)
     if event.value == expected:
         return None
-    of_run = [
-        index
-        for index in range(definition.runs.required)
-        if event.value == derive_seed(*who, _name(definition), index)
-    ]
+    runs = range(definition.runs.required)
+    of_run = [at for at in runs if event.value == derive_seed(*who, _name(definition), at)]
     return breach(
         run, event, "T15.not_derived", expected=expected, index=number, seed=event.value,
         of_run=f", the seed of run {of_run[0]}" if of_run else "",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from cepheid.compliance.checks.registry import has_digest_of
+from cepheid.compliance.checks.registry import find_given_weights, has_digest_of
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
@@ -32,9 +32,7 @@ def list_sources(run: RunLog, definition: Definition) -> Iterator[Source]:
     if not has_digest_of(run, definition):
         return  # T5 reports another version of the definition
     where = (definition.name, definition.scale, definition.digest)
-    chosen = {name: rule.default for name, rule in definition.hyperparameters.items()}
-    chosen |= {event.key: event.value for event in run.events if event.key in chosen}
-    given = definition.find_given_weights(chosen)
+    given = find_given_weights(run, definition)
     is_open = run.text("submission_division") == "open"  # which may start from any weights
     is_unconfirmed = given is not None and given["digest"] == UNCONFIRMED and not is_open
     for key, name in (
@@ -68,15 +66,9 @@ def _warn(
             if other.digest != source.digest and other.path.parent != source.path.parent
         )  # T18 compares the runs of one result
         for other in islice(others, 1):
-            place, line, name = escape(str(other.path)), source.line, source.of[0]
-            expected, value = format_value(other.digest), format_value(source.digest)
-            if source.of[3] == "data_digest":
-                yield breach(
-                    source, line, "T10.data_differ", other=place, expected=expected, value=value,
-                    name=name, scale=source.of[1],
-                )  # fmt: skip
-            else:
-                yield breach(
-                    source, line, "T25.weights_differ", other=place, expected=expected, value=value,
-                    name=name, file=source.of[4],
-                )  # fmt: skip
+            name, scale, _, key, file = source.of
+            code = "T10.data_differ" if key == "data_digest" else "T25.weights_differ"
+            yield breach(
+                source, source.line, code, other=escape(str(other.path)), name=name, scale=scale,
+                file=file, expected=format_value(other.digest), value=format_value(source.digest),
+            )  # fmt: skip

@@ -45,19 +45,13 @@ def _check_use(runs: Sequence[RunLog]) -> Iterator[Finding]:
             continue
         idle, stolen, own = shares
         # What other ranks compute is not in the own time of the first.
-        others = 1 - idle - own if read_ranks(run) == 1 else stolen
+        others = 1 - idle - own if run.implementation.get("ranks") == 1 else stolen
         if others > OTHERS_SHARE_MAX and (busiest is None or others > busiest[0]):
             busiest = others, run, event
     if busiest:
         others, run, event = busiest
         use = format_value(event.value)
         yield breach(run, event, "T19.busy", others=others, most=OTHERS_SHARE_MAX, use=use)
-
-
-def read_ranks(run: RunLog) -> object:
-    """Return how many ranks a run says that it had."""
-    how = run.value("implementation")
-    return how.get("ranks") if isinstance(how, dict) else None
 
 
 def measure_pace_ms(run: RunLog) -> float | None:

@@ -30,33 +30,15 @@ ROUNDING = 1e-9  # of sums of short numbers
 SMALLEST, LARGEST = 1e-30, 1e30
 
 
-def list_cells(numbers: Sequence[float], cell: float) -> list[list[int]]:
+def list_cells(numbers: Sequence[float]) -> list[list[int]]:
     """Return for each grid the cell of the logarithm of each number, with its sign.
 
     0 has a cell of its own.
     """
-    places = [math.log(abs(number)) / cell if number else 0.0 for number in numbers]
+    places = [math.log(abs(number)) / CELL if number else 0.0 for number in numbers]
     signs = [(number > 0) - (number < 0) for number in numbers]
-    return [
-        [
-            sign * (2 * math.floor(place + grid / GRIDS) + 1)
-            for place, sign in zip(places, signs, strict=True)
-        ]
-        for grid in range(GRIDS)
-    ]
-
-
-def hash_windows(
-    kind: int, numbers: Sequence[float], length: int, cell: float, starts: Sequence[int]
-) -> Iterator[int]:
-    """Yield a key of each window of ``length`` numbers that begins at one of ``starts``, by grid.
-
-    Hashes of integers are the same in every process.
-    """
-    for grid, cells in enumerate(list_cells(numbers, cell)):
-        for start in starts:
-            if start + length <= len(cells):
-                yield hash((kind, grid, *cells[start : start + length]))
+    signed, shifts = list(zip(places, signs, strict=True)), [at / GRIDS for at in range(GRIDS)]
+    return [[sign * (2 * math.floor(at + shift) + 1) for at, sign in signed] for shift in shifts]
 
 
 def is_detailed(number: float) -> bool:
@@ -127,17 +109,18 @@ def trace_runs(logs: ResultLogs, definition: Definition) -> tuple[RunTrace, ...]
     of_runs = [_list_series(run, definition) for run in runs]
     bits = _measure_bits(of_runs)
     power_of = {power.index: power for power in logs.power if not power.problems}
+    digests = logs.digests
     traces = []
     for run, times, series in zip(runs, durations, of_runs, strict=True):
         start, seed = run.first("run_start"), run.value("seed")
         power = power_of.get(-1 if run.index is None else run.index)
         curve = list(_hash_curve(series, bits, definition))
+        sha256 = digests.get(os.path.abspath(run.path))
+        of_bytes = [int(sha256[:15], 16)] if sha256 else []  # a copy as it is
         keys = (
             _collect(key for key, _ in curve),
             _collect(key for key, is_telling in curve if is_telling),
-            _collect(
-                [*_hash_durations(times, spreads), *_hash_repetitions(run), *_hash_log(run, logs)]
-            ),
+            _collect([*_hash_durations(times, spreads), *_hash_repetitions(run), *of_bytes]),
             _collect(_hash_readings(power) if power else ()),
         )
         traces.append(
@@ -244,7 +227,7 @@ def _hash_columns(
     """Yield keys of windows of several lengths over columns, and of all that is there."""
     evaluations, width = len(columns[0][0]), len(columns)
     bits = [sum(at) for at in zip(*(of for _, of in columns), strict=True)]
-    of_columns = zip(*(list_cells(values, CELL) for values, _ in columns), strict=True)
+    of_columns = zip(*(list_cells(values) for values, _ in columns), strict=True)
     rows = [list(zip(*cells, strict=True)) for cells in of_columns]
     for length in sorted({*lengths, evaluations}):
         if length > evaluations or length * width < CURVE_NUMBERS_MIN:
@@ -261,10 +244,7 @@ def _tells_runs_apart(values: Sequence[float], samples: int) -> bool:
     if not values or not all(map(is_detailed, values)):
         return False
     counts = [abs(value) * samples for value in values]
-    return any(
-        abs(count - round(count)) > min(SHARE_TOLERANCE * count, SHARE_DISTANCE_MAX)
-        for count in counts
-    )
+    return any(abs(n - round(n)) > min(SHARE_TOLERANCE * n, SHARE_DISTANCE_MAX) for n in counts)
 
 
 def list_durations_ms(run: RunLog) -> list[float]:
@@ -290,13 +270,6 @@ def _measure_spreads_ms(durations: Sequence[Sequence[float]]) -> list[float]:
         }
         spreads.append(measure_spread(list(there)))
     return spreads
-
-
-def _hash_log(run: RunLog, logs: ResultLogs) -> Iterator[int]:
-    """Yield a key of the bytes of the log, where its digest is known: a copy as it is."""
-    sha256 = logs.digests.get(os.path.abspath(run.path))
-    if sha256:
-        yield int(sha256[:15], 16)
 
 
 def _hash_durations(times: Sequence[float], spreads: Sequence[float]) -> Iterator[int]:
@@ -352,4 +325,5 @@ def _hash_ratios(values: Sequence[float], kind: int, bits_less: float = 0.0) -> 
     different = len({f"{value:.5g}" for value in values})
     bits = len(ratios) * math.log2(max(1.0, measure_spread(ratios) / CELL)) - bits_less
     if bits >= BITS_MIN and different >= RATIOS_DIFFERENT_SHARE * len(values):
-        yield from hash_windows(kind, ratios, len(ratios), CELL, (0,))
+        for grid, cells in enumerate(list_cells(ratios)):
+            yield hash((kind, grid, *cells))  # of integers, so the same in every process

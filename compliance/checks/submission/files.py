@@ -6,12 +6,13 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cepheid.compliance.checks.registry import DIVISIONS, Needs, rule
-from cepheid.compliance.checks.submission.carried import find_carried
 from cepheid.compliance.finding import Finding, breach, escape, format_value
+from cepheid.compliance.read.carried import LIMITS
 from cepheid.compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
     README,
+    Carrier,
     ResultFolder,
     SubmittedFile,
     Submitter,
@@ -26,8 +27,12 @@ from cepheid.rules.errors import did_you_mean
 from cepheid.rules.systems import DEVICE_NAME, explain_name
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
+BYTES_MAX_OF_LOGS = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX}
 PATH_CHARACTERS_MAX = 200
 PROBLEMS_MAX = 100  # listed one by one
+CARRIERS_MAX = 10  # of one benchmark, that could hold weights
+TOGETHER = 4.0  # limits, by files of which none reaches its own
+COUNTED = {"encoded": "characters", "numbers": "numbers"}
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]{0,99}")
 _LICENCE = r"(LICEN[CS]E|COPYING)(\.(txt|md))?"
 _LICENCE_NAME = re.compile(_LICENCE, re.IGNORECASE)
@@ -48,8 +53,8 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     parts = [result.parts for result in who.results if result.runs and result.parts]
     for benchmark in sorted({part[0] for part in parts if part[0] in definition.names(who.round)}):
         folder = PurePosixPath("benchmarks", benchmark)
-        inside = [name for name in sizes if name.parts[:2] == folder.parts and sizes[name]]
-        if not any(_is_code(name) for name in inside):
+        inside = [name.name for name in sizes if name.parts[:2] == folder.parts and sizes[name]]
+        if all(name == README or _LICENCE_NAME.fullmatch(name) for name in inside):
             yield breach(
                 who.path / folder, None, "S3.no_code", benchmark=benchmark, folder=str(folder)
             )
@@ -59,13 +64,55 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     keeps_modes = has_modes([file.mode for file in who.files])
     for file in who.files:
         if _is_unbound(file, keeps_modes):
-            yield _report_unbound(who, file)
+            unbound = "byte_code" if BYTE_CODE.fullmatch(file.name.name) else ""
+            yield breach(who.path / file.name, None, "S3.unbound", case=unbound)
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield breach(result.path / README, None, "S3.no_result_readme")
-    carried = list(find_carried(who))
+    carried = list(_find_carried(who))
     yield from carried
     yield from islice(_check_texts(who, {one.path for one in carried}), PROBLEMS_MAX)
+
+
+def _find_carried(who: Submitter) -> Iterator[Finding]:
+    """Report what could be weights beside the code of a benchmark that starts at random.
+
+    A log can be silent about weights that a program loads (T25 sees only what it names). So the
+    files are looked at, wherever every closed result of a benchmark starts at random.
+    """
+    closed = [result for result in who.results if result.parts and result.parts[2] == "closed"]
+    beside = [one for one in who.carriers if len(one.name.parts) < 3]  # such as a licence
+    for benchmark in sorted({str(result.parts and result.parts[0]) for result in closed}):
+        scales = [result for result in closed if result.parts and result.parts[0] == benchmark]
+        if all(_starts_at_random(result, who.round) for result in scales):
+            mine = [one for one in who.carriers if one.name.parts[1:2] == (benchmark,)]
+            yield from islice(_check_carriers(who, benchmark, [*beside, *mine]), CARRIERS_MAX)
+            beside = []  # once is enough
+
+
+def _starts_at_random(result: ResultFolder, judged_in: str) -> bool:
+    """Return True for a result of a training whose definition gives no weights."""
+    name, scale, _ = result.parts or ("", "", "")
+    if name not in definition.names(judged_in) or scale not in definition.scales(name, judged_in):
+        return False  # S1 reports the name
+    chosen = definition.load(name, scale, judged_in)
+    return chosen.kind == "train" and "given_weights" not in chosen.model
+
+
+def _check_carriers(who: Submitter, benchmark: str, carriers: list[Carrier]) -> Iterator[Finding]:
+    for one in carriers:
+        if one.share >= 1:
+            yield breach(
+                who.path / one.name, None, "S3.weights",
+                case="binary" if one.how in ("binary", "picture") else "encoded"
+                if one.how == "encoded" else "numbers" if one.how == "numbers" else "",
+                benchmark=benchmark, size=one.size, counted=COUNTED.get(one.how, "bytes"),
+                most=LIMITS[one.how],
+            )  # fmt: skip
+    small = [one for one in carriers if one.share < 1]
+    if sum(one.share for one in small) >= TOGETHER:
+        folder, files = who.path / "benchmarks" / benchmark, len({one.name for one in small})
+        yield breach(folder, None, "S3.scattered_weights", benchmark=benchmark, files=files)
 
 
 def _check_texts(who: Submitter, reported: set[Path]) -> Iterator[Finding]:
@@ -77,19 +124,10 @@ def _check_texts(who: Submitter, reported: set[Path]) -> Iterator[Finding]:
         elif flaw.how == "thin":
             yield breach(path, None, "S3.thin_readme", words=flaw.what, least=WORDS_MIN)
         elif path not in reported:
-            yield breach(
-                path,
-                flaw.line,
-                "S3.no_text",
-                case="utf_16"
-                if flaw.how == "utf_16"
-                else "direction"
-                if flaw.how == "direction"
-                else "signature"
-                if flaw.how == "signature"
-                else "",
-                what=flaw.what,
+            damage = {"utf_16": "utf_16", "direction": "direction", "signature": "signature"}.get(
+                flaw.how, ""
             )
+            yield breach(path, flaw.line, "S3.no_text", case=damage, what=flaw.what)
 
 
 def _check_unused(who: Submitter) -> Iterator[Finding]:
@@ -116,19 +154,6 @@ def _is_unbound(file: SubmittedFile, keeps_modes: bool) -> bool:
     return not any(map(BYTE_CODE.fullmatch, file.name.parts[:-1]))  # else reported with its folder
 
 
-def _report_unbound(who: Submitter, file: SubmittedFile) -> Finding:
-    return breach(
-        who.path / file.name,
-        None,
-        "S3.unbound",
-        case="byte_code" if BYTE_CODE.fullmatch(file.name.name) else "",
-    )
-
-
-def _is_code(name: PurePosixPath) -> bool:
-    return name.name != README and not _LICENCE_NAME.fullmatch(name.name)
-
-
 @rule("S5", Needs.SUBMITTER)
 def check_hygiene(who: Submitter) -> Iterator[Finding]:
     """Check that there are no links, device files, unsafe names or oversized files (S5)."""
@@ -141,37 +166,22 @@ def check_hygiene(who: Submitter) -> Iterator[Finding]:
 
 
 def _check_files(who: Submitter) -> Iterator[Finding]:
-    """Check the names and sizes of all files of a submission."""
     folded: dict[str, SubmittedFile] = {}
     for file in sorted(who.files or (), key=lambda file: file.name):
-        yield from _check_name(who, file)
-        yield from _check_size(who, file)
+        path, name, characters = who.path / file.name, file.name.name, len(str(file.name))
+        is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
+        if not is_safe or DEVICE_NAME.fullmatch(name):
+            yield breach(path, None, "S5.name", name=format_value(name))
+        elif characters > PATH_CHARACTERS_MAX:
+            most = PATH_CHARACTERS_MAX
+            yield breach(path, None, "S5.long_path", most=most, characters=characters)
+        bounds = BYTES_MAX_OF_LOGS if file.name.parts[0] == "results" else {}
+        bound, size = bounds.get(file.name.suffix, FILE_BYTES_MAX), file.size_bytes
+        if size > bound:
+            yield breach(path, None, "S5.large_file", mebibytes=bound // 2**20, size_bytes=size)
         other = folded.setdefault(str(file.name).casefold(), file)
         if other is not file:
-            yield breach(who.path / file.name, None, "S5.case", other=escape(str(other.name)))
-
-
-def _check_name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
-    name = file.name.name
-    is_safe = _SAFE_NAME.fullmatch(name) and not name.endswith(".")
-    if not is_safe or DEVICE_NAME.fullmatch(name):
-        yield breach(who.path / file.name, None, "S5.name", name=format_value(name))
-    elif len(str(file.name)) > PATH_CHARACTERS_MAX:
-        yield breach(
-            who.path / file.name, None, "S5.long_path", most=PATH_CHARACTERS_MAX,
-            characters=len(str(file.name)),
-        )  # fmt: skip
-
-
-def _check_size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
-    is_result = file.name.parts[0] == "results"
-    bounds = {".txt": LOG_BYTES_MAX, ".csv": POWER_BYTES_MAX} if is_result else {}
-    bound = bounds.get(file.name.suffix, FILE_BYTES_MAX)
-    if file.size_bytes > bound:
-        yield breach(
-            who.path / file.name, None, "S5.large_file", mebibytes=bound // 2**20,
-            size_bytes=file.size_bytes,
-        )  # fmt: skip
+            yield breach(path, None, "S5.case", other=escape(str(other.name)))
 
 
 @rule("S6", Needs.SUBMITTER)
@@ -192,11 +202,13 @@ def _check_places(who: Submitter) -> Iterator[Finding]:
     for file in sorted(who.files or (), key=lambda file: file.name):
         if misplaced.isdisjoint(file.name.parents) and not _has_place(file, who.round):
             misplaced.add(file.name)
-            yield breach(
-                who.path / file.name, None, "S1.misplaced",
-                kind="folder" if file.is_folder else "file", place=_describe_place(file.name),
-            )  # fmt: skip
-    yield from _check_numbers(who)
+            kind, place = "folder" if file.is_folder else "file", _describe_place(file.name)
+            yield breach(who.path / file.name, None, "S1.misplaced", kind=kind, place=place)
+    for result in who.results:  # reports and pictures of runs that are not there
+        numbers = {path.stem.partition("_")[2] for path in result.runs}
+        for path in result.attached:
+            if path.stem.partition("_")[2] not in numbers:
+                yield breach(path, None, "S1.no_run", index=path.stem.partition("_")[2])
 
 
 def _has_place(file: SubmittedFile, judged_in: str) -> bool:
@@ -229,15 +241,6 @@ def _describe_place(name: PurePosixPath) -> str:
         "benchmarks": "benchmarks/<benchmark>/ with code, and no logs or manifests in it",
     }.get(name.parts[0] if len(name.parts) > 1 else "", "systems/, results/, benchmarks/, LICENSE,"
           f" {README}, manifest.json")  # fmt: skip
-
-
-def _check_numbers(who: Submitter) -> Iterator[Finding]:
-    """Report reports and pictures of runs that are not there."""
-    for result in who.results:
-        numbers = {path.stem.partition("_")[2] for path in result.runs}
-        for path in result.attached:
-            if path.stem.partition("_")[2] not in numbers:
-                yield breach(path, None, "S1.no_run", index=path.stem.partition("_")[2])
 
 
 @rule("S1", Needs.SUBMITTER)
@@ -275,10 +278,8 @@ def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
     if why:
         yield breach(folder, None, "S1.system_name", why=why, system=format_value(system))
     elif system not in who.systems:
-        yield breach(
-            folder, None, "S1.no_description", guess=did_you_mean(system, who.systems),
-            system=system,
-        )  # fmt: skip
+        guess = did_you_mean(system, who.systems)
+        yield breach(folder, None, "S1.no_description", guess=guess, system=system)
 
 
 def _check_result_name(result: ResultFolder, judged_in: str) -> Iterator[Finding]:

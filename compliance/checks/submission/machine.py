@@ -36,7 +36,9 @@ def check_system_descriptions(who: Submitter) -> Iterator[Finding]:
         if name in used or who.in_submission:
             yield from _check_description(system, who)
         if who.in_submission:
-            yield from _check_unfilled(system)
+            for key, what in find_unfilled(system.content or {}):
+                key, what = escape(key)[:100], escape(what)[:200]
+                yield breach(system, None, "S2.unfilled", key=key, what=what)
 
 
 def _check_description(system: SystemFile, who: Submitter) -> Iterator[Finding]:
@@ -63,11 +65,6 @@ def _check_description(system: SystemFile, who: Submitter) -> Iterator[Finding]:
             case="team" if re.fullmatch(rf"{re.escape(by)}.?[0-9]+", submitter) else "",
             folder=format_value(submitter), submitter=format_value(by),
         )  # fmt: skip
-
-
-def _check_unfilled(system: SystemFile) -> Iterator[Finding]:
-    for key, what in find_unfilled(system.content or {}):
-        yield breach(system, None, "S2.unfilled", key=escape(key)[:100], what=escape(what)[:200])
 
 
 def _check_schema(system: SystemFile) -> Iterator[Finding]:
@@ -108,20 +105,13 @@ def check_machine(system: SystemFile) -> Iterator[Finding]:
     """Check that fields of a valid description fit together, and that versions agree (S2)."""
     content = system.content or {}
     source = JsonSource(system.path, content)
-    for one in find_disagreements("system", system=source):
-        field, others = str(one.key), one.others
-        yield _report(system, one.line, field, one.expected, others)
-    for field, expected, because in _find_other_peaks(content):
-        yield _report(system, source.find_line((field,)), field, expected, because)
-
-
-def _report(
-    system: SystemFile, line: int | None, field: str, expected: str, because: str
-) -> Finding:
-    return breach(
-        system, line, "S2.contradiction", field=field, because=because, expected=expected,
-        value=format_value((system.content or {}).get(field)),
-    )  # fmt: skip
+    found = find_disagreements("system", system=source)
+    contradictions = [(str(one.key), one.expected, one.others) for one in found]
+    for field, expected, because in (*contradictions, *_find_other_peaks(content)):
+        yield breach(
+            system, source.find_line(tuple(field.split("."))), "S2.contradiction", field=field,
+            because=because, expected=expected, value=format_value(content.get(field)),
+        )  # fmt: skip
 
 
 def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

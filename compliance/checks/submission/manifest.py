@@ -105,10 +105,8 @@ def _list_code(there: Mapping[str, str], benchmark: str) -> Sequence[str]:
     """Return the names of the files of code of a benchmark; scripts of a shell come last."""
     folder = f"benchmarks/{benchmark}/"
     names = [name.removeprefix(folder) for name in there if name.startswith(folder)]
-    return sorted(
-        (name for name in names if not NOT_CODE.fullmatch(name)),
-        key=lambda name: (name.endswith(SCRIPTS), name),
-    )
+    code = (name for name in names if not NOT_CODE.fullmatch(name))
+    return sorted(code, key=lambda name: (name.endswith(SCRIPTS), name))
 
 
 def list_digests(who: Submitter, summaries: Summaries) -> dict[str, str]:

@@ -101,19 +101,14 @@ def measure_spread_ms(readings: Sequence[tuple[float, float]]) -> float:
     ahead = [wall - first_wall - (clock - first_clock) for wall, clock in readings]
     mean_time, mean_ahead = sum(times) / len(times), sum(ahead) / len(ahead)
     variance = sum((time - mean_time) ** 2 for time in times)
-    slope = (
-        sum((t - mean_time) * (a - mean_ahead) for t, a in zip(times, ahead, strict=True))
-        / variance
-        if variance
-        else 0.0
-    )
-    rest = [a - slope * t for t, a in zip(times, ahead, strict=True)]
+    both = list(zip(times, ahead, strict=True))
+    covariance = sum((t - mean_time) * (a - mean_ahead) for t, a in both)
+    slope = covariance / variance if variance else 0.0
+    rest = [a - slope * t for t, a in both]
     return max(rest) - min(rest)
 
 
 CLOCK_TOLERANCE_MS = 100.0
-
-
 CLOCK_TOLERANCE_SHARE = 1e-3
 
 
@@ -200,7 +195,8 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
     back_ms = [milliseconds for milliseconds in apart_ms if milliseconds < 0]
     times = "" if len(back_ms) == 1 else f" {len(back_ms):,} times, at most"
     message = f"time_ms steps back{times} by {-min(back_ms):,.0f} ms"
-    yield _report_step_back(run, run.events[apart_ms.index(back_ms[0]) + 1], message)
+    first = run.events[apart_ms.index(back_ms[0]) + 1]
+    yield _report_step_back(run, first, message)
 
 
 def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:

@@ -15,37 +15,30 @@ from cepheid.rules.events import is_integer
 
 Interval = tuple[Event, Event]
 
-_OPENING = {"block_start": "block", "generation_start": "generation", "eval_start": "eval"}
-_CLOSING = {"block_stop": "block", "generation_stop": "generation", "eval_stop": "eval"}
+_ENDS = {f"{kind}_start": f"{kind}_stop" for kind in ("block", "generation", "eval")}
+_STOPS = {*_ENDS.values()}
 
 
 def list_intervals(run: RunLog) -> list[Interval]:
     """Return the closed blocks, generations and evaluations, in the order of their lines."""
-    opened: dict[str, Event] = {}
-    closed = []
-    for event in run.events:
-        if event.key in _OPENING:
-            opened[_OPENING[event.key]] = event
-        elif event.key in _CLOSING and _CLOSING[event.key] in opened:
-            closed.append((opened.pop(_CLOSING[event.key]), event))
-    return closed
+    return list(run.list_intervals(_ENDS))
 
 
 def are_in_turn(run: RunLog) -> bool:
     """Return whether each interval is closed before the next one opens (T3)."""
-    opened, has_stopped = "", False
+    awaited, has_stopped = "", False
     for event in run.events:
-        if event.key in _OPENING:
-            if opened or has_stopped:
+        if event.key in _ENDS:
+            if awaited or has_stopped:
                 return False
-            opened = _OPENING[event.key]
-        elif event.key in _CLOSING:
-            if opened != _CLOSING[event.key] or has_stopped:
+            awaited = _ENDS[event.key]
+        elif event.key in _STOPS:
+            if event.key != awaited or has_stopped:
                 return False
-            opened = ""
+            awaited = ""
         elif event.key == "run_stop":
             has_stopped = True
-            if opened and run.converged:
+            if awaited and run.converged:
                 return False
     return True
 
@@ -60,17 +53,6 @@ GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier
 OUTSIDE_SHARE_MAX = 0.3  # of the time from the first interval on
 READING_SHARE_MAX = 0.5  # of the run, before the first interval
 RECORD_MS = 10.0  # to write one, on a busy machine
-
-
-def check_gaps(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
-    """Check how much time lies outside of all intervals: in all, before the first, in one gap."""
-    if not pairs:
-        return
-    unaccounted = list(_check_outside(run, pairs))
-    yield from unaccounted
-    yield from _check_reading(run, pairs)
-    if not unaccounted:
-        yield from _check_longest_gap(run, pairs)
 
 
 def _check_outside(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
@@ -141,15 +123,21 @@ def check_pace(run: RunLog) -> Iterator[Finding]:
         yield breach(run, stop, "T4.no_time", what=what, line=start.line, times=times)
     if instant or run.grows or not are_in_turn(run):
         return
-    blocks, evaluations = measure_blocks(pairs), _measure_evaluations(pairs)
-    unusual = [
-        *_check_usual_pace(run, blocks, "block"),
-        *_check_usual_pace(run, evaluations, "evaluation"),
+    blocks = measure_blocks(pairs)
+    evaluations = [
+        (measure_ms(start, stop), stop) for start, stop in pairs if start.key == "eval_start"
     ]
+    unusual = list(_check_usual_pace(run, blocks, "block"))
+    unusual += _check_usual_pace(run, evaluations, "evaluation")
     unusual = unusual or list(_check_fast_blocks(run, blocks))
     unusual += _check_slow_evaluations(run, evaluations, pairs)
     yield from unusual or _check_evenness(run, blocks, evaluations)
-    yield from check_gaps(run, pairs)
+    if pairs:
+        unaccounted = list(_check_outside(run, pairs))
+        yield from unaccounted
+        yield from _check_reading(run, pairs)
+        if not unaccounted:
+            yield from _check_longest_gap(run, pairs)
 
 
 def _find_instant(run: RunLog, pairs: Sequence[Interval]) -> list[Interval]:
@@ -159,14 +147,10 @@ def _find_instant(run: RunLog, pairs: Sequence[Interval]) -> list[Interval]:
     """
     init = [] if run.grows else [(run.all("init_start")[0], run.all("init_stop")[0])]
     instant = [pair for pair in (*init, *pairs) if measure_ms(*pair) == 0]
-    if instant and _is_coarse(run):
+    clocks = (event.monotonic_ms for event in run.events)
+    if instant and all(clock is None or clock == int(clock) for clock in clocks):
         return [pair for pair in instant if pair[0].key != "eval_start"]
     return instant
-
-
-def _is_coarse(run: RunLog) -> bool:
-    clocks = [event.monotonic_ms for event in run.events]
-    return all(clock is None or clock == int(clock) for clock in clocks)
 
 
 def measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:
@@ -177,10 +161,6 @@ def measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:
         if start.key == "block_start" and is_integer(first) and is_integer(last) and last > first:
             paces.append((measure_ms(start, stop) / (last - first), stop))
     return paces
-
-
-def _measure_evaluations(pairs: Sequence[Interval]) -> list[Timed]:
-    return [(measure_ms(start, stop), stop) for start, stop in pairs if start.key == "eval_start"]
 
 
 def _check_usual_pace(run: RunLog, timed: Sequence[Timed], what: str) -> Iterator[Finding]:

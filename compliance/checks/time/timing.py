@@ -7,6 +7,7 @@ from cepheid.compliance.checks.registry import Needs, Place, read_batch_size, ru
 from cepheid.compliance.checks.time.clock import format_metadata
 from cepheid.compliance.checks.time.pace import measure_ms
 from cepheid.compliance.finding import Finding, breach, format_value
+from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Block, Definition
 from cepheid.rules.events import REASON_METADATA, STATUS_ABORTED
@@ -71,11 +72,9 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
         block = next(expected_block, None)
         if block is None:
             return  # T11 reports training past the budget
-        if (started.metadata["block_num"], started.metadata["samples_count"]) != (
-            block.number,
-            block.first_sample,
-        ):
-            yield _report_off_schedule(run, started.line, "block_start", block, started.metadata)
+        logged = started.metadata["block_num"], started.metadata["samples_count"]
+        if logged != (block.number, block.first_sample):
+            yield _report_off_schedule(run, started, block, block.first_sample)
             return
         if ended is None:
             return
@@ -93,21 +92,17 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
             )  # fmt: skip
             return
         if ended.metadata["block_num"] != block.number:
-            yield _report_off_schedule(run, ended.line, "block_stop", block, ended.metadata)
+            yield _report_off_schedule(run, ended, block, block.samples)
             return
         done = samples
     yield from _check_evaluation_counts(run)
 
 
-def _report_off_schedule(
-    run: RunLog, line: int, key: str, block: Block, metadata: object
-) -> Finding:
-    assert isinstance(metadata, dict)
-    samples = block.first_sample if key == "block_start" else block.samples
+def _report_off_schedule(run: RunLog, event: Event, block: Block, samples: int) -> Finding:
     return breach(
-        run, line, "T8.block_count", key=key, number=block.number, samples=samples,
-        logged_number=format_value(metadata["block_num"]),
-        logged_samples=format_value(metadata["samples_count"]),
+        run, event, "T8.block_count", number=block.number, samples=samples,
+        logged_number=format_value(event.metadata["block_num"]),
+        logged_samples=format_value(event.metadata["samples_count"]),
     )  # fmt: skip
 
 

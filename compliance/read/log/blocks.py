@@ -134,7 +134,8 @@ def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) 
     if colons != keys:
         keys += sum([len(v) for event in events if type(v := event.value) is dict])
     if dialect == "mllog" and not (colons == keys and is_lenient):
-        untyped = _find_untyped(events)
+        types = [event.event_type for event in events]
+        untyped = [at for at, kind in enumerate(types) if not kind] if "" in types else ()
         problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
         keys, other_keys = keys - len(untyped), other_keys - len(untyped)
     if colons != keys:
@@ -260,12 +261,6 @@ def _find_broken(contents: Sequence[bytes], decode: Callable[[bytes], object]) -
         except msgspec.DecodeError:
             return number
     return 0
-
-
-def _find_untyped(events: Sequence[Event]) -> Sequence[int]:
-    """Return the numbers of the records without an event type."""
-    types = [event.event_type for event in events]
-    return [at for at, kind in enumerate(types) if not kind] if "" in types else ()
 
 
 def _demand_different_keys(

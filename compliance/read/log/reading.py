@@ -7,6 +7,7 @@ The checks decide whether a problem matters: real logs have text before the mark
 one line, and such records are read all the same. ``blocks.py`` reads lines without surprises.
 """
 
+import io
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from cepheid.compliance.read.log.records import (
     FIELDS,
     Event,
     Problem,
-    Source,
     count_keys,
     is_finite,
     make_decoder,
@@ -91,7 +91,7 @@ class Reading:
             self.problems.append(Problem(problem.line, "file", records.TOO_MANY, lost=True))
             raise _StopReadingError
 
-    def read_file(self, file: Source) -> None:
+    def read_file(self, file: io.BufferedReader) -> None:
         """Read all lines of a file, also of one that is packed."""
         opened, size, carried = file, 0, b""
         try:

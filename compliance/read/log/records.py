@@ -1,10 +1,11 @@
 """What a run log is made of: records and their JSON, problems with their form, bounds (rule T1)."""
 
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -136,16 +137,11 @@ def parse_plain(text: bytes) -> object | None:
         record = _decode(text)
     except (ValueError, RecursionError):  # not UTF-8 is a ValueError, too
         return None
-    if _may_have_large_integer(text):
+    if _MANY_DIGITS in text.translate(_ZEROS):  # perhaps an integer of more than 64 bits
         return None
     keys = count_keys(record)
     # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
     return record if keys is not None and keys == text.count(b":") else None
-
-
-def _may_have_large_integer(text: bytes) -> bool:
-    """Return False if no number has so many digits that it might need more than 64 bits."""
-    return _MANY_DIGITS in text.translate(_ZEROS)
 
 
 def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
@@ -195,25 +191,12 @@ def is_finite(value: object) -> bool:
     return all(map(is_finite, inner))
 
 
-class Source(Protocol):
-    """A file that is read in pieces, and whose beginning can be seen before."""
-
-    def peek(self, size: int = 0, /) -> bytes:
-        """Return the next bytes and leave them there."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes."""
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes, at most to the end of their line."""
-
-
 def count_lines(text: bytes) -> int:
     """Count the line feeds of much text: leaving them out takes a third of ``text.count``."""
     return len(text) - len(text.replace(b"\n", b""))
 
 
-def read_pieces(file: Source) -> Iterator[bytes]:
+def read_pieces(file: io.BufferedReader) -> Iterator[bytes]:
     """Return the file in pieces that end where a line ends.
 
     Of a line that is too long, a piece holds a part that is too long as well. Nothing is read

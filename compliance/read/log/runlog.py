@@ -10,11 +10,11 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.damage import describe_label
@@ -68,13 +68,6 @@ def group(events: Iterable[Event]) -> EventsByKey:
 
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
-
-
-class HasTexts(Protocol):
-    """A run log, or what remains of one, that holds the texts of its records."""
-
-    def text(self, key: str) -> str | None:
-        """Return the value of the first record of a key if it is a string."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +164,28 @@ class RunLog:
         if start is None or stop is None:
             return None
         return (stop.time_ms - start.time_ms) / 1000
+
+    @property
+    def timed_ms(self) -> tuple[float, float] | None:
+        """The monotonic clock at run_start and at run_stop; None where one of them is missing."""
+        ends = self.first("run_start"), self.first("run_stop")
+        start_ms, stop_ms = (event.monotonic_ms if event else None for event in ends)
+        return None if start_ms is None or stop_ms is None else (start_ms, stop_ms)
+
+    @property
+    def implementation(self) -> Mapping[str, Any]:
+        """What the log says of how its run was made; empty where it says nothing."""
+        how = self.value("implementation")
+        return how if isinstance(how, dict) else {}
+
+    def list_intervals(self, ends: Mapping[str, str]) -> Iterator[tuple[Event, Event]]:
+        """Yield each event of ``ends`` with the next one that ends it, in the order of the ends."""
+        opened: dict[str, Event] = {}
+        for event in self.events:
+            if event.key in ends:
+                opened[ends[event.key]] = event
+            elif event.key in opened:
+                yield opened.pop(event.key), event
 
     @property
     def status(self) -> str | None:
@@ -367,7 +382,7 @@ def _read_file(descriptor: int, reading: Reading, with_digest: bool) -> str:
         reading.add_problem(None, "file", message, f"{status.st_size:,} bytes", lost=True)
     elif with_digest:
         hashed = HashingFile(descriptor)
-        file = io.BufferedReader(hashed)
+        file: io.BufferedReader = io.BufferedReader(hashed)
         reading.read_file(file)
         file.detach()
         return hashed.finish()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cepheid.compliance.read.log import damage
-from cepheid.compliance.read.log.records import Problem, Source
+from cepheid.compliance.read.log.records import Problem
 
 BEGINNING = 64  # bytes of a file by which ``damage.recognise`` tells what it is
 LAYERS_MAX = 2  # UTF-16 within gzip
@@ -28,8 +28,6 @@ class DamagedError(ValueError):
 
 
 class _Pieces(io.RawIOBase):
-    """A file made of pieces."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")
 
@@ -46,7 +44,7 @@ class _Pieces(io.RawIOBase):
         return size
 
 
-def open_plain(file: Source) -> tuple[Source, Sequence[Problem]]:
+def open_plain(file: io.BufferedReader) -> tuple[io.BufferedReader, Sequence[Problem]]:
     """Return the file that holds the UTF-8 text of a file, and how that is packed.
 
     A file of a form that is not unpacked is returned as it is.
@@ -64,7 +62,7 @@ def open_plain(file: Source) -> tuple[Source, Sequence[Problem]]:
     return file, problems
 
 
-def _unpack(file: Source, case: str, beginning: bytes) -> Iterator[bytes] | None:
+def _unpack(file: io.BufferedReader, case: str, beginning: bytes) -> Iterator[bytes] | None:
     if beginning.startswith(b"\x1f\x8b"):
         return _unzip(file)
     if case in ("utf_16", "utf_32"):
@@ -74,7 +72,7 @@ def _unpack(file: Source, case: str, beginning: bytes) -> Iterator[bytes] | None
     return None
 
 
-def _recode(file: Source, encoding: str) -> Iterator[bytes]:
+def _recode(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         while data := file.read(PIECE_BYTES):
@@ -84,7 +82,7 @@ def _recode(file: Source, encoding: str) -> Iterator[bytes]:
         raise DamagedError(f"it is no {encoding.upper()} from some place on: {error}") from None
 
 
-def _unzip(file: Source) -> Iterator[bytes]:
+def _unzip(file: io.BufferedReader) -> Iterator[bytes]:
     machine, members = zlib.decompressobj(wbits=31), 1
     try:
         while packed := file.read(PIECE_BYTES):
