@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import JudgedResult
-from cepheid.compliance.read.summary import Course, Pace, RunSummary
+from cepheid.compliance.read.summary import Course, Pace, RunSummary, unpack_course
 from cepheid.compliance.read.texts import PNG
 from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, find_kind
 from cepheid.compliance.score.levels import Level
@@ -80,9 +80,13 @@ class Run:
     """
 
     summary: RunSummary
-    course: Course
     counts: bool
     value: float | None = None
+
+    @property
+    def course(self) -> Course:
+        """What happened in the run."""
+        return unpack_course(self.summary.packed_course)
 
 
 @dataclass(frozen=True)
@@ -241,13 +245,13 @@ class Entry:
         """The runs with what happened in them, for results that were judged with their course."""
         score, runs = self.standing.score, []
         for place, summary in enumerate(self.judged.runs):
-            if summary.course is None:
+            if not summary.packed_course:
                 path = summary.path
                 raise ValueError(f"{path}: judged without its course; judge(…, keep='courses')")
             counts, value = (
                 (place in score.counted, score.values[place]) if score else (False, None)
             )
-            runs.append(Run(summary, summary.course, counts, value))
+            runs.append(Run(summary, counts, value))
         return tuple(runs)
 
     @cached_property

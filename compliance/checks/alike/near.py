@@ -31,7 +31,7 @@ SAMPLE = 200  # runs that the axes are found from
 PIVOT_MIN = 1e-3  # of directions in which seeds do not differ
 
 Course = Sequence[Mapping[str, float]]
-Steps = tuple[float, ...]
+Steps = Sequence[float]
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ def _measure_steps(run: RunLog, definition: Definition) -> Steps | None:
     if len(course) < EVALUATIONS or definition.kind != "train":
         return None
     scale = load_scale(definition.name, definition.scale)
-    return scale.measure(course) if scale else None
+    steps = scale.measure(course) if scale else None
+    return None if steps is None else array("d", steps)
 
 
 def _collect(keys: Iterable[int]) -> "array[int]":
