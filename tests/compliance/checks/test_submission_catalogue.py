@@ -425,8 +425,6 @@ CASES = [
     *[added(f"left by tools: {name}", "S1.left_by_tools", name, says="remove it")
       for name in ("checkpoints /x", "leaderboard /x", f"{RESULT}/checkpoints /x",
                    f"{RESULT}/leaderboard /x")],
-    Case("a blank in the name of a system", "S1.system_name", "results/my box",
-         rename("results/box", "results/my box")),
     Case("a run still going", "S1.unfinished", RESULT, file(f"{RESULT}/result_5.txt.partial")),
     # S1: every file has a place
     *[added(f"misplaced: {name}", "S1.misplaced", name) for name in (

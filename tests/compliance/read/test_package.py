@@ -101,6 +101,11 @@ def test_an_empty_submission_and_a_result_without_a_log(folder: Path, tmp_path: 
     assert (found.code, found.severity) == ("S1.no_log", "note")
 
 
+def test_a_system_name_with_other_characters(folder: Path) -> None:
+    folder.parent.rename(folder.parent.with_name("my box"))
+    assert "S1.system_name" in {finding.code for finding in find_all(folder.parents[2])}
+
+
 def test_before_the_first_submission(tmp_path: Path) -> None:
     folder = tmp_path / "submissions"
     folder.mkdir()
