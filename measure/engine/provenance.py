@@ -7,7 +7,7 @@ computes has changed, not when a line has.
 
 import math
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,16 +132,13 @@ def find_current_code(names: Iterable[str], data_root: Path) -> Mapping[str, fro
     now = {name: _find_known(name, digest_code(ROOT, name)) for name in known}
     unknown = [name for name, taken in now.items() if taken is None]
     now |= take_all(unknown, data_root) if unknown else {}
-    return {
-        name: frozenset(
-            code
-            for taken in (*known[name], mine)
-            if taken.is_like(mine) or taken.code.keys() & mine.code.keys()
-            for code in taken.code
-        )
-        for name, mine in now.items()
-        if mine is not None
-    }
+    return {name: _list_same(mine, known[name]) for name, mine in now.items() if mine is not None}
+
+
+def _list_same(mine: Taken, known: Sequence[Taken]) -> frozenset[str]:
+    """Return the digests of code like ``mine``, and of what that computed as other code did."""
+    like = mine.code.keys() | {code for taken in known if taken.is_like(mine) for code in taken.code}
+    return frozenset(like).union(*(taken.code for taken in known if like & taken.code.keys()))
 
 
 def _find_known(name: str, code: str) -> Taken | None:
