@@ -137,7 +137,9 @@ def find_current_code(names: Iterable[str], data_root: Path) -> Mapping[str, fro
 
 def _list_same(mine: Taken, known: Sequence[Taken]) -> frozenset[str]:
     """Return the digests of code like ``mine``, and of what that computed as other code did."""
-    like = mine.code.keys() | {code for taken in known if taken.is_like(mine) for code in taken.code}
+    like = mine.code.keys() | {
+        code for taken in known if taken.is_like(mine) for code in taken.code
+    }
     return frozenset(like).union(*(taken.code for taken in known if like & taken.code.keys()))
 
 
