@@ -14,8 +14,8 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
-from tests import tiny
-from tests.compliance.asserting import Patch, assert_refused
+from tests import assert_refused, tiny
+from tests.compliance.asserting import Patch
 
 SIZES = {"train_samples": 64, "evaluation_samples": 5}
 OURS = ROOT / "submissions" / "cepheid"

@@ -1,15 +1,13 @@
-"""What many tests assert: that a call is refused, what a text says, and golden files."""
+"""What many tests assert: what a text says, golden files, and what a command prints."""
 
 import io
 import os
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-
-from cepheid.rules.errors import UserError
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 Patch = pytest.MonkeyPatch
@@ -23,12 +21,6 @@ def assert_golden(text: str, name: str) -> None:
     if os.environ.get("CEPHEID_UPDATE_GOLDEN") == "1":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), f"{name}: CEPHEID_UPDATE_GOLDEN=1 updates it"
-
-
-def assert_refused(says: str, call: Callable[..., object], *arguments: Any, **options: Any) -> None:
-    """Assert that a call ends in a UserError whose message matches the pattern ``says``."""
-    with pytest.raises(UserError, match=says):
-        call(*arguments, **options)
 
 
 def assert_says(text: str, *phrases: str) -> None:

@@ -18,7 +18,8 @@ from cepheid.leaderboard.site.history import read_rounds, trace_bests
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.tools import build_leaderboard, diff_leaderboards
-from tests.compliance.asserting import assert_refused, call_tool
+from tests import assert_refused
+from tests.compliance.asserting import call_tool
 from tests.compliance.builder import SYSTEM, write_result
 from tests.leaderboard.test_evidence import find_broken_links
 from tests.leaderboard.test_site import Page, build_site

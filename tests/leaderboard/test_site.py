@@ -21,9 +21,10 @@ from cepheid.leaderboard.site.reported import load_scores, load_sets
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
+from tests import assert_refused
 from tests.checkout import PUBLISHED_LOGS
 from tests.compliance import small
-from tests.compliance.asserting import assert_refused, assert_says
+from tests.compliance.asserting import assert_says
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.judging import judge_folder, make_site

@@ -18,7 +18,8 @@ from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.hyperparameters import canonicalise, parse_hyperparameter
 from cepheid.rules.metrics import QualityTarget, Relations
-from tests.compliance.asserting import Patch, assert_refused
+from tests import assert_refused
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import quality
 from tests.compliance.small import STAR_SHAPE
 

@@ -20,8 +20,9 @@ from cepheid.reference.run.train import run
 from cepheid.rules import definition, evidence, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Curve
+from tests import assert_refused
 from tests.compliance import small
-from tests.compliance.asserting import Patch, assert_refused
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import Record, edit, line_number, quality, run_records
 from tests.compliance.judging import check_records
 from tests.distributed import on_ranks

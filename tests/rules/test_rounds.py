@@ -19,7 +19,8 @@ from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.events import EVENTS, METADATA_TYPES, EventRule, Phase
 from cepheid.rules.host import ROOT
 from cepheid.rules.systems import Peak, find_peak
-from tests.compliance.asserting import Patch, assert_refused, require
+from tests import assert_refused
+from tests.compliance.asserting import Patch, require
 from tests.compliance.builder import write_result
 
 

@@ -13,7 +13,8 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import build_leaderboard, diff_leaderboards, summarize_results
-from tests.compliance.asserting import assert_golden, assert_refused, call_tool
+from tests import assert_refused
+from tests.compliance.asserting import assert_golden, call_tool
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
 from tests.leaderboard.test_site import Page

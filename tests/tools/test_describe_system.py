@@ -24,7 +24,8 @@ from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import describe_system
-from tests.compliance.asserting import Patch, Printed, assert_refused, call_tool
+from tests import assert_refused
+from tests.compliance.asserting import Patch, Printed, call_tool
 from tests.distributed import on_ranks
 
 H200 = Accelerators(8, "NVIDIA H200")

@@ -12,8 +12,9 @@ import pytest
 
 from cepheid.rules import definition, evidence
 from cepheid.tools import new_benchmark
+from tests import assert_refused
 from tests.checkout import ROOMS, copy_folders
-from tests.compliance.asserting import Patch, Printed, assert_refused, require
+from tests.compliance.asserting import Patch, Printed, require
 
 ROOT = Path(__file__).resolve().parents[2]
 

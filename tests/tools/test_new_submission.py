@@ -20,7 +20,8 @@ from cepheid.reference.session.frameworks import find_own_task, import_own_task
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system, new_submission
-from tests.compliance.asserting import Printed, assert_refused, assert_says
+from tests import assert_refused
+from tests.compliance.asserting import Printed, assert_says
 from tests.compliance.builder import SYSTEM
 from tests.tools.test_run_benchmark import FAST, cepheid_run, events
 

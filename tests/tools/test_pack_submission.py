@@ -17,7 +17,7 @@ from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
-from tests.compliance.asserting import assert_refused
+from tests import assert_refused
 from tests.compliance.builder import name_task, run_records, write_log, write_result
 from tests.compliance.judging import find_all, judge_folder
 from tests.full_disk import files_end_after, limit_files

@@ -17,8 +17,8 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
-from tests import tiny
-from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
+from tests import assert_refused, tiny
+from tests.compliance.asserting import Patch, Printed, assert_says, call_tool
 from tests.reference.data import pictures
 from tests.reference.data.layouts.replicas import archives, write_imagenet
 

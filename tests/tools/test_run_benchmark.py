@@ -19,8 +19,8 @@ from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.host import ROOT
 from cepheid.tools import run_benchmark
-from tests import tiny
-from tests.compliance.asserting import Printed, assert_refused, assert_says
+from tests import assert_refused, tiny
+from tests.compliance.asserting import Printed, assert_says
 from tests.processes import Ended, Program, cepheid
 
 EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]

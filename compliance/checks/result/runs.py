@@ -76,15 +76,17 @@ def check_converged_runs(
         )  # fmt: skip
 
 
-_PARTS = ("org", "platform", "benchmark", "scale", "division")
-_SHARED = (*(f"submission_{part}" for part in _PARTS), "code_digest", "data_digest")
+_SHARED = (
+    "submission_org", "submission_platform", "submission_benchmark", "submission_scale",
+    "submission_division", "code_digest", "data_digest", "implementation",
+)  # fmt: skip
 
 
 @rule("T18", Needs.RESULT)
 def check_sameness(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check that the runs of a result differ in seed and time alone (T18)."""
     closed = find_division(result.runs[0], place) == "closed"
-    for key in (*_SHARED, "implementation"):
+    for key in _SHARED:
         if not (key.startswith("submission_") and place.system is not None):  # else T14 compares
             yield from _check_key(result.runs, key)
     yield from _check_key(result.runs, "task_digest", may_lack=True)

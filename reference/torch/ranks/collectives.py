@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,19 @@ class Span:
         return round(own / share / self.copies)
 
 
+class Heartbeats(Protocol):
+    """What is told when this rank waits for the others (``heartbeats`` beside this module)."""
+
+    def enter(self) -> None:
+        """Note that this rank begins to wait."""
+
+    def leave(self) -> None:
+        """Note that it has ended to wait."""
+
+    def raise_if_awaited(self) -> None:
+        """Raise RankEndedError with the names of the ranks that did not come; else return."""
+
+
 class FailureReport:
     """The reason why the first rank failed, where all ranks can read it."""
 
@@ -76,12 +89,9 @@ class FailureReport:
 
 @dataclass(frozen=True)
 class Watch:
-    """Whom to ask about a rank that is lost: the heartbeats of all, and the report of the first.
+    """Whom to ask about a rank that is lost: the heartbeats of all, and the report of the first."""
 
-    ``heartbeats`` are those of the module beside this one, which are told of every wait.
-    """
-
-    heartbeats: Any
+    heartbeats: Heartbeats
     report: FailureReport
 
 

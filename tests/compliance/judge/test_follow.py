@@ -14,7 +14,7 @@ from cepheid.compliance.read.log.reading import Reading
 from cepheid.compliance.read.log.runlog import PARTIAL, make_run_log, read
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from tests.compliance.asserting import assert_refused
+from tests import assert_refused
 from tests.compliance.builder import generation_records, line_number, line_of, run_records
 from tests.compliance.checks.log import test_generation as generation
 from tests.compliance.checks.test_catalogue import (

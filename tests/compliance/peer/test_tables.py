@@ -12,8 +12,8 @@ from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import CHANGED, replace_table
 from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
+from tests import assert_refused
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
-from tests.compliance.asserting import assert_refused
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, drop, resnet_40

@@ -19,7 +19,8 @@ from cepheid.tools import (
     pack_submission,
     run_benchmark,
 )
-from tests.compliance.asserting import Patch, assert_refused
+from tests import assert_refused
+from tests.compliance.asserting import Patch
 from tests.compliance.builder import PNG, SYSTEM, write_result
 from tests.compliance.judging import judge_folder
 

@@ -18,7 +18,7 @@ from cepheid.compliance.report.formats import FORMATS, format_github_command, fo
 from cepheid.compliance.report.rulebook import explain, read_rules
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from tests.compliance.asserting import assert_refused
+from tests import assert_refused
 
 
 def make_finding(**changes: Any) -> Finding:

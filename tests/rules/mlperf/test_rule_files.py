@@ -13,7 +13,8 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf import rule_files
 from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
 from cepheid.tools import build_leaderboard, check_compliance, summarize_results
-from tests.compliance.asserting import Printed, assert_refused, call_tool, require
+from tests import assert_refused
+from tests.compliance.asserting import Printed, call_tool, require
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, mllog_lines, resnet_40
 

@@ -20,7 +20,8 @@ from cepheid.tools import audit_submission, new_submission
 from cepheid.tools.audit import comparison, rerun
 from cepheid.tools.audit.choice import choose_run
 from cepheid.tools.audit.comparison import Verdict
-from tests.compliance.asserting import Patch, Printed, assert_refused, assert_says, call_tool
+from tests import assert_refused
+from tests.compliance.asserting import Patch, Printed, assert_says, call_tool
 from tests.compliance.builder import (
     SYSTEM,
     Record,

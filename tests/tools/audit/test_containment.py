@@ -18,7 +18,8 @@ import pytest
 
 from cepheid.rules.errors import UserError
 from cepheid.tools.audit.containment import View, contain, make_environment, run_to_an_end, sweep
-from tests.compliance.asserting import Printed, assert_refused
+from tests import assert_refused
+from tests.compliance.asserting import Printed
 
 needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 

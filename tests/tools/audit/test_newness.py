@@ -17,7 +17,8 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission
 from cepheid.tools.audit import rerun
 from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
-from tests.compliance.asserting import Printed, assert_refused, call_tool
+from tests import assert_refused
+from tests.compliance.asserting import Printed, call_tool
 from tests.compliance.builder import write_result
 from tests.tools.audit.test_audit_submission import BLOCKS, MINI, PROGRAM, write_foreign
 from tests.tools.audit.test_containment import needs_bwrap

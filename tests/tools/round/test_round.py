@@ -21,9 +21,10 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import cli
 from cepheid.tools.round import publication
+from tests import assert_refused
 from tests.checkout import ROOMS, copy_folders
 from tests.compliance import small
-from tests.compliance.asserting import Patch, Printed, assert_refused
+from tests.compliance.asserting import Patch, Printed
 from tests.compliance.builder import SYSTEM, derive_seed_of, write_result
 from tests.compliance.judging import make_site
 

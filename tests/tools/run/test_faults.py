@@ -13,8 +13,8 @@ import pytest
 
 from cepheid.rules.host import ROOT
 from cepheid.tools.leaderboard import folder
-from tests import tiny
-from tests.compliance.asserting import Patch, assert_refused
+from tests import assert_refused, tiny
+from tests.compliance.asserting import Patch
 from tests.processes import Ended
 from tests.tools import scripted
 from tests.tools.run.faults import (

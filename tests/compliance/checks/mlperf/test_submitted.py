@@ -15,7 +15,7 @@ from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.rules import rounds
 from cepheid.tools import check_compliance
 from cepheid.tools.console.tables import write_table
-from tests.compliance.asserting import assert_refused
+from tests import assert_refused
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import Entry, change, cosmoflow_20, mllog_lines, resnet_40, write
 from tests.compliance.judging import judge_as_mlperf
