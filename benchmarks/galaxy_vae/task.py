@@ -224,6 +224,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     compute_loss=compute_loss,
     predict=encode,
     functions={"decode": decode},
+    evaluation_batch=lambda shape: 125,  # on CPU an eighth faster than 256, with the same bits
     make_noise=make_noise,
     predict_noise=predict_noise,
     open_data=TorchImages,

@@ -4,6 +4,7 @@ The file is written under a temporary name and gets its own name when the run ha
 log under its own name is always complete (``logfile``). Only the first rank writes.
 """
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,8 @@ class RunLogWriter:
         After run_stop of a run that reached its targets comes how much of the machine it had.
         """
         timed = TimedRun()
+        gc.collect()
+        gc.freeze()  # what stands before the clock is not searched for garbage while it runs
         before = use.read()
         self.event("run_start")
         try:
@@ -93,6 +96,8 @@ class RunLogWriter:
         except BaseException as error:
             self._break_off(error)
             raise
+        finally:
+            gc.unfreeze()
         reason = {"reason": timed.reason} if timed.reason else {}
         self.event("run_stop", status=timed.status, samples_count=self._samples, **reason)
         after = use.read()

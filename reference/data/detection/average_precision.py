@@ -163,13 +163,12 @@ def _list_detections(truth: Truth, detections: Detections, of_masks: bool) -> li
     sides = np.stack([truth.widths, truth.heights] * 2, axis=1)[numbers]
     boxes = detections.boxes.reshape(-1, 4).astype(np.float64) * sides
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    if of_masks and detections.masks:
+        areas = mask.area(detections.masks)
     annotations = _list_annotations(numbers, detections.labels, boxes, areas)
     for annotation, score in zip(annotations, detections.scores.tolist(), strict=True):
         annotation["score"] = score
-    if of_masks:
-        for annotation in _add_masks(annotations, detections.masks):
-            annotation["area"] = int(mask.area(annotation["segmentation"]))
-    return annotations
+    return _add_masks(annotations, detections.masks) if of_masks else annotations
 
 
 def _list_annotations(
