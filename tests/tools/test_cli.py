@@ -142,6 +142,9 @@ def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
         assert costs.find_memory(definition.load(name, "mini")), name
     reference = require(costs.find_reference(definition.load("galaxy_shape", "mini")))
     assert 5 < reference.seconds < 60
+    itself = costs.OURS / "results" / reference.system / "galaxy_shape-mini-closed"
+    other = costs.find_reference(definition.load("galaxy_shape", "mini"), other_than=itself)
+    assert require(other).system != reference.system
     full = definition.load("galaxy_shape", "full")
     ours = [costs.find_reference(full, on_accelerators=kind) for kind in (False, True)]
     assert [one and costs.has_accelerators(costs.OURS, one.system) for one in ours] == [False, True]

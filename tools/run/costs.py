@@ -32,14 +32,17 @@ class Reference:
     runs: int
 
 
-def find_reference(chosen: Definition, *, on_accelerators: bool = False) -> Reference | None:
+def find_reference(
+    chosen: Definition, *, on_accelerators: bool = False, other_than: Path = Path()
+) -> Reference | None:
     """Return our fastest result of a benchmark at its scale by this definition, if there is one.
 
-    It is of processors alone, or ``on_accelerators`` where there is one of those. An installation
-    has none.
+    It is of processors alone, or ``on_accelerators`` where there is one of those, and never the
+    one in the folder ``other_than``. An installation has none.
     """
     found = []
-    for folder in sorted(OURS.glob(f"results/*/{chosen.name}-{chosen.scale}-closed")):
+    results = set(OURS.glob(f"results/*/{chosen.name}-{chosen.scale}-closed"))
+    for folder in sorted(results - {other_than.absolute()}):
         logs = [*map(runlog.read, folder.glob("result_*.txt"))]
         is_same = {log.text("definition_digest") for log in logs} == {chosen.digest}
         seconds = [log.seconds for log in logs if is_same and log.converged and log.seconds]
@@ -52,10 +55,9 @@ def find_reference(chosen: Definition, *, on_accelerators: bool = False) -> Refe
 
 def has_accelerators(submitter: Path, system: str) -> bool:
     """Return whether a system of a submitter's folder is described with accelerators."""
-    path = submitter / "systems" / f"{system}.json"
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        return bool(described.get("accelerators_per_node"))
+        text = (submitter / "systems" / f"{system}.json").read_text(encoding="utf-8")
+        return bool(json.loads(text).get("accelerators_per_node"))
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -65,8 +67,7 @@ def find_disk(chosen: Definition) -> tuple[float, float] | None:
 
     Of a subset (``--limit``) they are its share.
     """
-    source = str(chosen.data.get("source", ""))
-    disk = DISK_GB.get((str(chosen.data["generator"]), source))
+    disk = DISK_GB.get((str(chosen.data["generator"]), str(chosen.data.get("source", ""))))
     if disk is None or not chosen.data.get("is_subset"):
         return disk
     share = chosen.train_samples / definition.load(chosen.name, chosen.scale).train_samples

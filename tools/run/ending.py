@@ -8,7 +8,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from cepheid.rules.layout import wrap
-from cepheid.tools.run.costs import find_reference, has_accelerators
+from cepheid.tools.run.costs import Reference, find_reference, has_accelerators
 
 
 def describe_end(chosen: Definition, result: Path, output: Path, required: int) -> str:
@@ -17,16 +17,18 @@ def describe_end(chosen: Definition, result: Path, output: Path, required: int) 
     if not paths:
         return ""
     log = runlog.read(paths[-1])
+    kind = has_accelerators(output, result.parent.name)
+    ours = find_reference(chosen, on_accelerators=kind, other_than=result)
     lines = [
         f"{chosen.name}, {chosen.scale} scale: {len(paths)} of {required} runs",
-        *_list_lines(chosen, log, has_accelerators(output, result.parent.name)),
+        *_list_lines(chosen, log, ours),
         *_list_next(paths, output, required),
         f"about it: {_find_page(chosen)}",
     ]
     return wrap("\n".join(["", *lines]))
 
 
-def _list_lines(chosen: Definition, log: RunLog, on_accelerators: bool) -> Iterator[str]:
+def _list_lines(chosen: Definition, log: RunLog, reference: Reference | None) -> Iterator[str]:
     if log.seconds is None:
         return
     outcome = "reached" if log.converged else "missed"
@@ -40,7 +42,7 @@ def _list_lines(chosen: Definition, log: RunLog, on_accelerators: bool) -> Itera
             if value is not None:
                 said = f"{target.metric}: {value:.4g} {unit}".rstrip()
                 yield f"{said}, target {target.target:g}" + (f" ({meaning})" if meaning else "")
-    if reference := find_reference(chosen, on_accelerators=on_accelerators):
+    if reference:
         ratio = log.seconds / reference.seconds
         yield (
             f"compare: our reference took {reference.seconds:,.1f} s on {reference.system}, the "
