@@ -126,7 +126,8 @@ def measure_distance(one: Steps, other: Steps, most: float = math.inf) -> float:
     """Return the square of the distance of two runs; infinite as soon as it is above ``most``."""
     total = 0.0
     for a, b in zip(one, other, strict=True):
-        total += (a - b) ** 2
+        apart = a - b
+        total += apart * apart
         if total > most:
             return math.inf
     return total
@@ -193,8 +194,6 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
         return sum(math.floor(at / cell) * base for at, base in zip(place, bases, strict=False))
 
     grid: defaultdict[int, list[int]] = defaultdict(list)
-    for number, place in enumerate(places):
-        grid[locate(place)].append(number)
 
     def find_neighbours(place: Sequence[float]) -> Iterator[int]:
         here = locate(place)
@@ -203,8 +202,9 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
 
     for number, place in enumerate(places):
         for other in find_neighbours(place):
-            if other < number and measure_distance(courses[number], courses[other], most) <= most:
+            if measure_distance(courses[number], courses[other], most) <= most:
                 yield Close(number, (other,))
+        grid[locate(place)].append(number)
     for group in groups:
         limit = most * (1 + 1 / len(group)) / 2  # a mean varies less than a run
         middle = find_middle([courses[run] for run in group])
