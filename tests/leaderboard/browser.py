@@ -77,12 +77,14 @@ class Visitor:
 
     def come_back(self) -> None:
         """Leave the page, and open it again by its address."""
-        address = self.page.url
-        self.page.goto("about:blank")
-        self.page.goto(address)
+        self._go_anew(self.page.url)
 
     def open(self, name: str) -> "Page":
         """Open a page anew, also where only what follows # is another."""
-        self.page.goto("about:blank")
-        self.page.goto(f"file://{self.folder.resolve()}/{name}")
+        self._go_anew(f"file://{self.folder.resolve()}/{name}")
         return self.page
+
+    def _go_anew(self, address: str) -> None:
+        # Firefox reports about:blank twice at times, and Playwright takes that for another page.
+        self.page.goto(f"file://{self.folder.resolve()}/site.css")
+        self.page.goto(address)
