@@ -6,11 +6,12 @@ some axes, and within a cell the place on the longest axis. Neighbours in that o
 point near the lower walls of its cell is also in the cells beyond them, so that two points in one
 direction share a cell wherever its walls are.
 
-Of few thousand points those in the farther half of the way are found up to the whole radius. The
-offset of a point near one end turns its direction more, so that it is found up to a smaller one.
+The angle that is allowed for is the widest of a few at which the pairs are affordable. Where it is
+twice the radius over the distance, all points in the farther half of the way are found up to the
+whole radius. The offset of others turns their direction more, so that fewer of them are found.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # not part of the core
@@ -20,13 +21,14 @@ if TYPE_CHECKING:  # not part of the core
     Integers = NDArray[np.uint64]
     Floats = NDArray[np.floating]
 
-AXES = 5  # the first one for places within a cell, the others for cells
+AXES = 8  # the first one for places within a cell, the others for cells
 EXACT = 1e-3  # of a usual distance: the least radius that single precision can tell
-TURN_MIN, TURN_MAX = 2.0, 8.0  # the angle that is allowed for, in radii over the distance,
-TURNED = 3_000.0  # times as many points at most
+TURNS = (8.0, 6.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5)  # allowed for, in radii over the distance
+TRIED = 25  # points that are looked from to choose one
 CELL = 7.0  # in units of the angle that is allowed for at a usual distance
 PLACE_BITS, POINT_BITS = 20, 20  # of a key; its first bits are those of the cell
-FROM_POINT_MAX = 20_000  # pairs that are compared; more are for points that were made to cost time
+AFFORDABLE = 10_000_000  # pairs to compare
+FROM_POINT_MAX = 20_000  # more are for points that were made to cost time
 TOGETHER_MAX = 30_000_000
 AT_ONCE = 20_000
 
@@ -47,9 +49,10 @@ def find_lines(
     if radius > EXACT * usual:
         places = places.astype(np.float32)
     rounding = 4 * float(np.finfo(places.dtype).eps) * float(np.abs(places).max() or 1.0)
+    turn = _choose_turn(places, (radius + rounding) / usual, usual)
     pending: list[tuple[int, Integers, Integers]] = []
     size = total = 0
-    for seen_from, one, other in _find_neighbours(places, (radius + rounding) / usual, usual):
+    for seen_from, one, other in _find_neighbours(places, turn, usual, range(2, len(places))):
         pending.append((seen_from, one, other))
         size += len(one)
         if size > AT_ONCE:
@@ -69,32 +72,39 @@ def _find_places(points: "Floats", directions: int) -> "Floats":
     return np.ascontiguousarray(apart @ axes[:, ::-1][:, :directions])
 
 
-def _find_neighbours(
-    places: "Floats", turn: float, usual: float
-) -> "Iterator[tuple[int, Integers, Integers]]":
-    """Yield a point, and the two of each pair that are in nearly one direction from it.
+def _choose_turn(places: "Floats", least: float, usual: float) -> float:
+    """Return the angle to allow for; ``least`` is that of the radius at the usual distance."""
+    apart = 1 + len(places) // TRIED
+    some = range(2 + apart // 2, len(places), apart)
+    for turn in TURNS:
+        pairs = sum(len(one) for _, one, _ in _find_neighbours(places, turn * least, usual, some))
+        if pairs * apart <= AFFORDABLE:
+            break
+    return turn * least
 
-    ``turn`` is the angle of the radius at the usual distance.
-    """
+
+def _find_neighbours(
+    places: "Floats", turn: float, usual: float, views: "Iterable[int]"
+) -> "Iterator[tuple[int, Integers, Integers]]":
+    """Yield each view, a point, and pairs within an angle (at the usual distance) from it."""
     import numpy as np
 
     count, axes = len(places), min(AXES, places.shape[1])
     columns = np.ascontiguousarray(places.T)
     squares = np.sum(columns**2, axis=0)
-    turn *= max(TURN_MIN, min(TURN_MAX, TURNED / count))
     cell = max(1e-6, CELL * turn)
     sizes = np.full((axes, 1), 1 / cell, places.dtype)
     sizes[0] = 2**PLACE_BITS / 2.1  # a unit vector reaches from -1 to 1
     origins = (1.04 * sizes).astype(places.dtype)
     kept, point_bits = np.uint64(PLACE_BITS), np.uint64(POINT_BITS)
-    window = np.uint64(2 + int(3 * turn * sizes[0, 0])) << point_bits
+    window = np.uint64(2 + int(min(2.1, 3 * turn) * sizes[0, 0])) << point_bits
     chance = np.random.default_rng(axes)  # for a hash of cells, which need not be secret
     factors = chance.integers(2**20, 2**30, axes - 1, dtype=np.int32)[:, None] | 1
     steps = factors.astype(np.uint64)[:, 0] << (kept + point_bits)
     names = np.arange(count, dtype=np.uint64)
     keys = np.empty(count * 2 ** (axes - 1), np.uint64)
     walls = np.empty(len(keys), np.uint8)
-    for at in range(2, count):
+    for at in views:
         rays = columns[:axes, :at] - columns[:axes, at : at + 1]
         near = columns[:, at] @ columns[:, :at]
         near *= -2

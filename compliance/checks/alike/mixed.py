@@ -24,6 +24,7 @@ from cepheid.compliance.checks.alike.near import (
     Close,
     Scale,
     Steps,
+    find_middle,
     find_places,
 )
 
@@ -44,7 +45,7 @@ def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
     count, directions = len(courses), len(scale.volumes)
     if count < 3 or directions < 2:
         return
-    middle = [math.fsum(at) / count for at in zip(*courses, strict=True)]
+    middle = find_middle(courses)
     longest = 2 * max(math.dist(course, middle) for course in courses)
     radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, longest)
     if count > COUNT_MAX and find_spec("numpy"):

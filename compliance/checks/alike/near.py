@@ -122,17 +122,6 @@ def _measure_volumes(measured: Sequence[Steps]) -> Iterator[float]:
         ]
 
 
-def measure_distance(one: Steps, other: Steps, most: float = math.inf) -> float:
-    """Return the square of the distance of two runs; infinite as soon as it is above ``most``."""
-    total = 0.0
-    for a, b in zip(one, other, strict=True):
-        apart = a - b
-        total += apart * apart
-        if total > most:
-            return math.inf
-    return total
-
-
 @dataclass(frozen=True)
 class Close:
     """A run, and the one that it is too close to, or those whose mean or mixture that is."""
@@ -143,8 +132,7 @@ class Close:
 
 def find_places(courses: Sequence[Steps], count: int) -> list[tuple[float, ...]]:
     """Return where each run lies on some axes of unit length, those on which runs differ most."""
-    middle = [math.fsum(at) / len(courses) for at in zip(*courses, strict=True)]
-    axes = _find_axes(courses[:: -(-len(courses) // SAMPLE)], middle, count)
+    axes = _find_axes(courses[:: -(-len(courses) // SAMPLE)], find_middle(courses), count)
     return [tuple(_multiply(course, axis) for axis in axes) for course in courses]
 
 
@@ -184,8 +172,7 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
         by_result[result].append(number)
     groups = [group for runs in by_result.values() for group in _list_groups(runs)]
     count = len(courses)
-    most = scale.find_limit(count * (count - 1) // 2 + count * len(groups))
-    cell = math.sqrt(most)
+    cell = math.sqrt(scale.find_limit(count * (count - 1) // 2 + count * len(groups)))
     places = find_places(courses, PROJECTIONS) if courses else []
     bases = [CELLS**at for at in range(PROJECTIONS)]
     moves = [sum(map(mul, bases, move)) for move in product((-1, 0, 1), repeat=PROJECTIONS)]
@@ -202,14 +189,14 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
 
     for number, place in enumerate(places):
         for other in find_neighbours(place):
-            if measure_distance(courses[number], courses[other], most) <= most:
+            if math.dist(courses[number], courses[other]) <= cell:
                 yield Close(number, (other,))
         grid[locate(place)].append(number)
     for group in groups:
-        limit = most * (1 + 1 / len(group)) / 2  # a mean varies less than a run
+        limit = cell * math.sqrt((1 + 1 / len(group)) / 2)  # a mean varies less than a run
         middle = find_middle([courses[run] for run in group])
         for other in find_neighbours(find_middle([places[run] for run in group])):
-            if other not in group and measure_distance(middle, courses[other], limit) <= limit:
+            if other not in group and math.dist(middle, courses[other]) <= limit:
                 yield Close(other, group)
 
 

@@ -75,11 +75,8 @@ def test_few_evaluations_tell_nothing_and_there_are_enough() -> None:
 def test_one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most(name: str, scale: str) -> None:
     known = load(name, scale)
     steps = [known.measure(course) for course in simulate(name, scale, 500, random.Random(48))]
-    limit = known.find_limit(1)
-    pairs = [
-        near.measure_distance(a, b, limit) <= limit
-        for a, b in combinations([each for each in steps if each], 2)
-    ]
+    limit = math.sqrt(known.find_limit(1))
+    pairs = [math.dist(a, b) <= limit for a, b in combinations([each for each in steps if each], 2)]
     assert len(pairs) > 100_000
     assert sum(pairs) / len(pairs) <= near.FALSE_ALARMS_MAX
     assert not find(simulate(name, scale, 500, random.Random(49)), known)
