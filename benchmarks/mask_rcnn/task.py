@@ -6,6 +6,7 @@ Images are uint8 (n, pixels, pixels, 3). Targets are a packed ``Truth``.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -171,9 +172,8 @@ def evaluate(shape: Scenes, inference: Inference) -> Evaluation:
         boxes = boxes / extents.repeat(1, 2)[:, None]
         columns = (numbers[:, None].expand_as(labels), labels, scores, boxes)
         parts.append([column[is_found] for column in columns])
-        sizes = data.images.read_sizes(rows).tolist()
-        for size, here, *own in zip(sizes, is_found, boxes, masks, strict=True):
-            codes += encode_masks(*(each[here] for each in own), *size)
+        sizes = torch.from_numpy(data.images.read_sizes(rows))[is_found.nonzero()[:, 0]]
+        codes += encode_masks(boxes[is_found], masks[is_found], sizes)
         count += int(valid.sum())
     joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
     *gathered, counts = zip(*ranks.all_gather_object((*joined, codes, count)), strict=True)
@@ -181,9 +181,8 @@ def evaluate(shape: Scenes, inference: Inference) -> Evaluation:
     detections = precisions = None
     if ranks.is_first:
         *arrays, of_ranks = gathered
-        joined = [np.concatenate(each) for each in arrays]
-        masks_found = [code for of_rank in of_ranks for code in of_rank]
-        detections = Detections(joined[0], joined[1], joined[2], joined[3], masks_found)
+        found, labels, scores, boxes = map(np.concatenate, arrays)
+        detections = Detections(found, labels, scores, boxes, list(chain(*of_ranks)))
         truth = data.source.make_truth(data.images, with_masks=True)
         precisions = [
             compute_average_precision(truth, detections, of_masks=of_masks)

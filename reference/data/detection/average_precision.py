@@ -152,46 +152,38 @@ def _check(truth: Truth, detections: Detections) -> None:
 
 
 def _list_truth(truth: Truth, of_masks: bool) -> list[dict[str, Any]]:
-    annotations = _list_annotations(truth.image_numbers, truth.labels, truth.boxes, truth.areas)
-    for annotation, is_crowd in zip(annotations, truth.is_crowd.tolist(), strict=True):
-        annotation["iscrowd"] = int(is_crowd)
-    return _add_masks(annotations, truth.masks) if of_masks else annotations
+    crowds, scores = truth.is_crowd.astype(int), np.ones(len(truth.labels))
+    return _list_annotations(truth, of_masks, truth.boxes, truth.areas, crowds, scores)
 
 
-def _list_detections(truth: Truth, detections: Detections, of_masks: bool) -> list[dict[str, Any]]:
-    numbers = np.asarray(detections.image_numbers, np.int64)
-    sides = np.stack([truth.widths, truth.heights] * 2, axis=1)[numbers]
-    boxes = detections.boxes.reshape(-1, 4).astype(np.float64) * sides
+def _list_detections(truth: Truth, found: Detections, of_masks: bool) -> list[dict[str, Any]]:
+    sides = np.stack([truth.widths, truth.heights] * 2, axis=1)[found.image_numbers.astype(int)]
+    boxes = found.boxes.reshape(-1, 4).astype(np.float64) * sides
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    if of_masks and detections.masks:
-        areas = mask.area(detections.masks)
-    annotations = _list_annotations(numbers, detections.labels, boxes, areas)
-    for annotation, score in zip(annotations, detections.scores.tolist(), strict=True):
-        annotation["score"] = score
-    return _add_masks(annotations, detections.masks) if of_masks else annotations
+    if of_masks and found.masks:
+        areas = mask.area(found.masks)
+    return _list_annotations(found, of_masks, boxes, areas, np.zeros(len(boxes), int), found.scores)
 
 
 def _list_annotations(
-    numbers: np.ndarray, labels: np.ndarray, boxes: np.ndarray, areas: np.ndarray
+    found: Truth | Detections, of_masks: bool, boxes: np.ndarray, *values: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Return COCO's annotations; its boxes are left, top, width and height, and ids begin at 1."""
+    """Return COCO's annotations; its boxes are left, top, width and height, and ids begin at 1.
+
+    ``values`` are the areas, whether each is a crowd, and the scores.
+    """
     corners = np.asarray(boxes, np.float64).reshape(-1, 4)
     as_coco = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
-    columns = (numbers.tolist(), labels.tolist(), as_coco.tolist(), areas.tolist())
-    return [
-        {"id": k, "image_id": number, "category_id": label, "bbox": box, "area": area, "iscrowd": 0}
-        for k, (number, label, box, area) in enumerate(zip(*columns, strict=True), start=1)
-    ]
-
-
-def _add_masks(
-    annotations: list[dict[str, Any]], masks: Sequence[Mask] | None
-) -> list[dict[str, Any]]:
-    if masks is None:
-        raise ValueError("there are no masks to compare")
-    for annotation, code in zip(annotations, masks, strict=True):
-        annotation["segmentation"] = dict(code)
-    return annotations
+    names = ("image_id", "category_id", "bbox", "area", "iscrowd", "score")
+    columns = (found.image_numbers, found.labels, as_coco, *values)
+    rows = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    listed = [{"id": k, **dict(zip(names, row, strict=True))} for k, row in enumerate(rows, 1)]
+    if of_masks:
+        if found.masks is None:
+            raise ValueError("there are no masks to compare")
+        for annotation, code in zip(listed, found.masks, strict=True):
+            annotation["segmentation"] = dict(code)
+    return listed
 
 
 def _average(precision: np.ndarray) -> float | None:

@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from faster_coco_eval import mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cepheid.reference.torch.detection import roi_align
+from cepheid.reference.torch.detection import roi_align, sampling
 from cepheid.reference.torch.detection.default_boxes import (
     AnchorLevel,
     compute_overlaps,
@@ -22,6 +23,7 @@ from cepheid.reference.torch.detection.sampling import (
     crop_masks,
     draw_sample,
     draw_uniform,
+    encode_masks,
     match_boxes,
     paste_masks,
 )
@@ -224,6 +226,25 @@ def test_a_mask_that_is_cropped_to_its_box_and_pasted_is_itself() -> None:
     everything = torch.tensor([[0.0, 0.0, 16.0, 16.0]])
     inside = crop_masks(whole, everything, box, 60)
     assert torch.equal((paste_masks(inside, box, 16, 16) >= 0.5).float(), whole)
+
+
+def test_masks_of_images_of_several_sizes_are_encoded_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where not all of a size are pasted together; each is that of its own box."""
+    masks, boxes = torch.rand(7, 4, 4), draw_unit_boxes(7, seed=3).float()
+    sizes = torch.tensor([[8, 12], [16, 16], [8, 12], [12, 8], [16, 16], [8, 12], [8, 12]])
+    each = zip(boxes.split(1), masks.split(1), sizes.split(1), strict=True)
+    one_by_one = [encode_masks(*own)[0] for own in each]
+    for at_once in (1, 200, 2**22):
+        monkeypatch.setattr(sampling, "PIXELS_AT_ONCE", at_once)
+        assert encode_masks(boxes, masks, sizes) == one_by_one
+    for code, box, drawn, (height, width) in zip(one_by_one, boxes, masks, sizes, strict=True):
+        corners = box[None] * torch.tensor([width, height, width, height])
+        pasted = paste_masks(drawn[None], corners, int(height), int(width)) >= 0.5
+        assert code["size"] == [height, width]
+        assert mask.area([code])[0] == pasted.sum()
+    assert encode_masks(boxes[:0], masks[:0], sizes[:0]) == []
 
 
 @pytest.mark.parametrize("largest_product", [0, 1024])
