@@ -1,5 +1,6 @@
 """Fixtures for many tests: the data root of a session, benchmarks that exist only in tests."""
 
+import contextlib
 import gc
 import os
 import random
@@ -18,6 +19,9 @@ from cepheid.rules.definition import Definition
 from tests.compliance import small
 from tests.compliance.builder import reference_points
 
+# Triton, which torch brings with CUDA, crashes where TensorFlow was imported before it.
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
 # One thread for each of several worker processes; set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests run on processors, also beside a GPU; those marked `accelerator` ask for it.

@@ -239,11 +239,10 @@ def test_masks_of_images_of_several_sizes_are_encoded_as_one_by_one(
     for at_once in (1, 200, 2**22):
         monkeypatch.setattr(sampling, "PIXELS_AT_ONCE", at_once)
         assert encode_masks(boxes, masks, sizes) == one_by_one
-    for code, box, drawn, (height, width) in zip(one_by_one, boxes, masks, sizes, strict=True):
-        corners = box[None] * torch.tensor([width, height, width, height])
-        pasted = paste_masks(drawn[None], corners, int(height), int(width)) >= 0.5
-        assert code["size"] == [height, width]
-        assert mask.area([code])[0] == pasted.sum()
+    for code, box, drawn, size in zip(one_by_one, boxes, masks, sizes.tolist(), strict=True):
+        pasted = paste_masks(drawn[None], box[None] * torch.tensor([*size[::-1]] * 2), *size)
+        assert code["size"] == size
+        assert mask.area([code])[0] == (pasted >= 0.5).sum()
     assert encode_masks(boxes[:0], masks[:0], sizes[:0]) == []
 
 
