@@ -16,7 +16,6 @@ from cmath import phase
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
-from operator import itemgetter
 
 from cepheid.compliance.checks.alike.near import (
     EXPECTED_MAX,
@@ -24,8 +23,10 @@ from cepheid.compliance.checks.alike.near import (
     Close,
     Scale,
     Steps,
+    draw_in,
     find_middle,
     find_places,
+    multiply,
 )
 
 COUNT_MAX = 150  # of runs without NumPy, whose import takes nearly as long as these
@@ -34,10 +35,8 @@ OFFSETS_MAX = 250_000  # more are for runs that were made to cost time
 SHARP = 12.0  # times the radius: what is nearer in a plane has no direction there,
 BLURRED = 10  # but one of so many neighbours at most
 
-Place = tuple[float, ...]
 Ray = tuple[complex, float, float, float, int]
 """The way to another run in one plane and in another one, its length there, and which run it is."""
-FIRST = itemgetter(0)
 
 
 def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
@@ -45,39 +44,30 @@ def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
     count, directions = len(courses), len(scale.volumes)
     if count < 3 or directions < 2:
         return
-    middle = find_middle(courses)
-    longest = 2 * max(math.dist(course, middle) for course in courses)
-    radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, longest)
+    drawn = draw_in(courses)
+    middle = find_middle(drawn)
+    usual = 2 * statistics.median(math.dist(course, middle) for course in drawn)
+    radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, usual)
     if count > COUNT_MAX and find_spec("numpy"):
         from cepheid.compliance.checks.alike.lines import find_lines  # here: few need NumPy
 
-        found: Iterator[tuple[int, int, int]] = find_lines(courses, radius, directions)
+        found: Iterator[tuple[int, int, int]] = find_lines(drawn, radius, directions)
     else:
-        found = _try_runs(find_places(courses, directions), radius)
+        found = _try_runs(find_places(drawn, directions), radius)
     for run, one, other in dict.fromkeys(islice(found, OFFSETS_MAX)):
         if measure_offset(courses[run], courses[one], courses[other]) <= radius:
             yield Close(run, (one, other))
 
 
-def _try_runs(places: Sequence[Place], radius: float) -> Iterator[tuple[int, int, int]]:
+def _try_runs(places: Sequence[Steps], radius: float) -> Iterator[tuple[int, int, int]]:
     """Yield runs, and two others in opposite directions from them."""
-    at_rest = _scale_to_spreads(places)
-    tried = sorted(range(len(places)), key=lambda run: math.hypot(*at_rest[run]))
+    middle = find_middle(places)
+    tried = sorted(range(len(places)), key=lambda run: math.dist(places[run], middle))
     flat = [(*place, 0.0, 0.0)[:4] for place in places]
     for run in tried[: COMPARISONS_MAX // len(places)]:
         rays = [_look(flat[run], there, at) for at, there in enumerate(flat) if at != run]
         for one, other in _find_opposite(rays, radius):
             yield run, one, other
-
-
-def _scale_to_spreads(places: Sequence[Place]) -> list[Place]:
-    """Return places from their middle in units of how much runs differ on each axis."""
-    scaled = []
-    for values in zip(*places, strict=True):
-        middle = statistics.fmean(values)
-        spread = math.dist(values, [middle] * len(values)) / math.sqrt(len(values)) or 1.0
-        scaled.append([(value - middle) / spread for value in values])
-    return list(zip(*scaled, strict=True))
 
 
 def find_radius(scale: Scale, triples: int, length: float) -> float:
@@ -112,7 +102,7 @@ def _measure_ball(directions: int, radius: float) -> float:
     return max(1e-300, float(math.pi**half / math.gamma(half + 1) * radius**directions))
 
 
-def _look(here: Place, there: Place, other: int) -> Ray:
+def _look(here: Steps, there: Steps, other: int) -> Ray:
     x, y = there[2] - here[2], there[3] - here[3]
     return complex(there[0] - here[0], there[1] - here[1]), x, y, math.hypot(x, y), other
 
@@ -127,13 +117,12 @@ def _find_opposite(rays: list[Ray], radius: float) -> Iterator[tuple[int, int]]:
         return
     sizes = sorted(abs(ray[0]) for ray in rays)
     least = max(2 * radius, min(SHARP * radius, sizes[len(sizes) // BLURRED]))
-    sharp = sorted(((phase(ray[0]), ray) for ray in rays if abs(ray[0]) >= least), key=FIRST)
+    sharp = sorted((ray for ray in rays if abs(ray[0]) >= least), key=lambda ray: phase(ray[0]))
     blurred = [ray for ray in rays if abs(ray[0]) < least][: 1 + len(rays) // BLURRED]
-    around = [ray for _, ray in sharp] * 2
-    angles = [angle for angle, _ in sharp]
+    around, angles = sharp * 2, [phase(ray[0]) for ray in sharp]
     angles += [angle + 2 * math.pi for angle in angles]
     pairs = [(ray, [*around[: len(sharp)], *blurred[:at]]) for at, ray in enumerate(blurred)]
-    for angle, ray in sharp:
+    for angle, ray in zip(angles, sharp, strict=False):
         breadth = 1.05 * radius * (1 / abs(ray[0]) + 1 / least)  # asin(x) < 1.05 x here
         if angle > breadth:
             break  # the other one of the pair finds it
@@ -147,11 +136,8 @@ def _find_opposite(rays: list[Ray], radius: float) -> Iterator[tuple[int, int]]:
 
 def measure_offset(run: Steps, one: Steps, other: Steps) -> float:
     """Return how far a run is from the line between two others; infinite beyond their ends."""
-    total = along = square = 0.0
-    for at, a, b in zip(run, one, other, strict=True):
-        total += (at - a) ** 2
-        along += (at - a) * (b - a)
-        square += (b - a) ** 2
+    there, way = ([a - b for a, b in zip(end, one, strict=True)] for end in (run, other))
+    along, square = multiply(there, way), multiply(way, way)
     if not 0 < along < square:
         return math.inf
-    return math.sqrt(max(0.0, total - along**2 / square))
+    return math.sqrt(max(0.0, multiply(there, there) - along**2 / square))

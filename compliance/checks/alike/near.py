@@ -20,6 +20,7 @@ from cepheid.rules import definition as definitions
 from cepheid.rules import evidence
 
 EVALUATIONS = 8  # the first ones; a run with fewer is not compared
+FAR = 1e6  # spreads; more is no further, so that no square of what somebody wrote overflows
 SEEDS_MIN = 5  # of the evidence
 FALSE_ALARMS_MAX = 1e-4  # of a pair of seeds
 EXPECTED_MAX = 0.01  # false alarms among everything that is judged together
@@ -28,6 +29,7 @@ PROJECTIONS = 4  # on the axes of most variation
 CELLS = 2**32  # of a projection, more than any run is apart
 TURNS = 8  # of the iteration that finds an axis
 SAMPLE = 200  # runs that the axes are found from
+REACH = 10.0  # beyond the steps of most, in units of how much these differ
 PIVOT_MIN = 1e-3  # of directions in which seeds do not differ
 
 Course = Sequence[Mapping[str, float]]
@@ -49,11 +51,11 @@ class Scale:
         """Return the steps of a run in units of their spread, or None if some are missing."""
         steps: list[float] = []
         for name, spreads in self.spreads:
-            values = [point.get(name, math.nan) for point in course[:EVALUATIONS]]
-            moved = (b - a for a, b in pairwise(values))
+            moved = _list_steps(course, name)
             steps += [step / spread for step, spread in zip(moved, spreads, strict=False)]
         whole = len(self.spreads) * (EVALUATIONS - 1)
-        return tuple(steps) if len(steps) == whole and all(map(math.isfinite, steps)) else None
+        is_known = len(steps) == whole and all(map(math.isfinite, steps))
+        return tuple(max(-FAR, min(FAR, step)) for step in steps) if is_known else None
 
     def find_limit(self, comparisons: int) -> float:
         """Return the squared distance below which two runs are too close, among so many pairs.
@@ -83,16 +85,18 @@ def make_scale(courses: Sequence[Course]) -> Scale | None:
         return None
     spreads = []
     for name in courses[0][0]:
-        values = [
-            [point.get(name, math.nan) for point in course[:EVALUATIONS]] for course in courses
-        ]
-        moved = [[b - a for a, b in pairwise(of)] for of in values]
+        moved = [_list_steps(course, name) for course in courses]
         spread = tuple(statistics.pstdev(at) for at in zip(*moved, strict=True))
         if all(each > 0 and math.isfinite(each) for each in spread):
             spreads.append((name, spread))
     scale = Scale(tuple(spreads))
     measured = [steps for course in courses if (steps := scale.measure(course))]
     return replace(scale, volumes=tuple(_measure_volumes(measured))) if spreads else None
+
+
+def _list_steps(course: Course, name: str) -> list[float]:
+    values = [point.get(name, math.nan) for point in course[:EVALUATIONS]]
+    return [b - a for a, b in pairwise(values)]
 
 
 def _measure_volumes(measured: Sequence[Steps]) -> Iterator[float]:
@@ -103,10 +107,7 @@ def _measure_volumes(measured: Sequence[Steps]) -> Iterator[float]:
     count = len(measured)
     means = [statistics.fmean(at) for at in zip(*measured, strict=True)]
     apart = [[step - mean for step, mean in zip(of, means, strict=True)] for of in measured]
-    left = [
-        [math.fsum(x * y for x, y in zip(a, b, strict=True)) / (count - 1) for b in apart]
-        for a in apart
-    ]
+    left = [[multiply(a, b) / (count - 1) for b in apart] for a in apart]
     volume = 0.0
     for _ in range(count - 1):
         at = max(range(count), key=lambda number: left[number][number])
@@ -130,13 +131,30 @@ class Close:
     others: tuple[int, ...]
 
 
+def draw_in(courses: Sequence[Steps]) -> list[Steps]:
+    """Return courses in which no step is far beyond those of most, so that none hides the others.
+
+    A run that diverged on purpose would decide where the axes of most variation are. No two runs
+    are farther from each other than before.
+    """
+    drawn = []
+    for at in zip(*courses, strict=True):
+        some = sorted(at[:: -(-len(at) // SAMPLE)])
+        cut = max(len(some) // 10, len(some) > 4)
+        low, high = some[cut], some[-1 - cut]
+        least, most = low - REACH * (high - low), high + REACH * (high - low)
+        drawn.append([max(least, min(most, step)) for step in at])
+    return list(zip(*drawn, strict=True))
+
+
 def find_places(courses: Sequence[Steps], count: int) -> list[tuple[float, ...]]:
     """Return where each run lies on some axes of unit length, those on which runs differ most."""
     axes = _find_axes(courses[:: -(-len(courses) // SAMPLE)], find_middle(courses), count)
-    return [tuple(_multiply(course, axis) for axis in axes) for course in courses]
+    return [tuple(multiply(course, axis) for axis in axes) for course in courses]
 
 
-def _multiply(one: Sequence[float], other: Sequence[float]) -> float:
+def multiply(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the scalar product."""
     return float(sum(map(mul, one, other)))
 
 
@@ -147,12 +165,12 @@ def _find_axes(
     left = [[a - b for a, b in zip(course, middle, strict=True)] for course in courses]
     axes: list[Sequence[float]] = []
     for _ in range(min(count, len(middle))):
-        axis: Sequence[float] = max(left, key=lambda each: _multiply(each, each))
+        axis: Sequence[float] = max(left, key=lambda each: multiply(each, each))
         for _ in range(TURNS):
             size = math.hypot(*axis) or 1.0
             unit = [value / size for value in axis]
-            shares = [_multiply(each, unit) for each in left]
-            axis = [_multiply(shares, at) for at in zip(*left, strict=True)]
+            shares = [multiply(each, unit) for each in left]
+            axis = [multiply(shares, at) for at in zip(*left, strict=True)]
         axes.append(unit)
         left = [
             [value - share * at for value, at in zip(each, unit, strict=True)]
@@ -173,7 +191,7 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
     groups = [group for runs in by_result.values() for group in _list_groups(runs)]
     count = len(courses)
     cell = math.sqrt(scale.find_limit(count * (count - 1) // 2 + count * len(groups)))
-    places = find_places(courses, PROJECTIONS) if courses else []
+    places = find_places(draw_in(courses), PROJECTIONS) if courses else []
     bases = [CELLS**at for at in range(PROJECTIONS)]
     moves = [sum(map(mul, bases, move)) for move in product((-1, 0, 1), repeat=PROJECTIONS)]
 
