@@ -21,9 +21,9 @@ CORRECT, BASELINE = "correct", "baseline "
 RESULTS = ROOT / "submissions" / "cepheid" / "results"
 STAGES = ("correct seeds", "broken variants and baselines", "results", "other batch sizes", "full")
 BROKEN_SEEDS, FULL_SEEDS = 2, 10
-# What an IPU of the cosmology paper held (published.yaml): a result of one needs points there.
+# What an IPU of the cosmology paper held (published.yaml), without galaxy_shape's 4 (its README).
 FULL_BATCH_SIZES: Mapping[str, Sequence[int]] = {
-    "galaxy_shape": (4, 8, 14), "galaxy_vae": (4, 8, 14), "galaxy_bnn": (4, 8),
+    "galaxy_shape": (8, 14), "galaxy_vae": (4, 8, 14), "galaxy_bnn": (4, 8),
 }  # fmt: skip
 MISSING, OTHER_DEFINITION = "missing", "another definition"
 UNKNOWN, CHANGED = "no fingerprint kept", "fingerprint changed"
