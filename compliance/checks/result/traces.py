@@ -49,9 +49,9 @@ def is_detailed(number: float) -> bool:
 
 
 def measure_spread(values: Sequence[float]) -> float:
-    """Return the standard deviation of finite values."""
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    """Return the standard deviation of values; no square of what somebody wrote overflows."""
+    mean = sum(values) / len(values)
+    return math.dist(values, [mean] * len(values)) / math.sqrt(len(values))
 
 
 CELL = 2e-5  # of values and of generation times: logarithmic
@@ -320,7 +320,7 @@ def _hash_ratios(values: Sequence[float], kind: int, bits_less: float = 0.0) -> 
 
     The order of sorted values tells nothing: ``bits_less`` is what it would tell otherwise.
     """
-    if len(values) < REPETITIONS or min(values) <= SMALLEST:
+    if len(values) < REPETITIONS or min(values) <= SMALLEST or max(values) >= LARGEST:
         return
     ratios = [value / values[0] for value in values[1:]]
     different = len({f"{value:.5g}" for value in values})

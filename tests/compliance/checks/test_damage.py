@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -124,6 +125,22 @@ def test_a_mistake_in_more_records_than_are_kept_is_still_one_finding(tmp_path: 
     (found,) = find_all(log)
     assert found.code == "T1.json"
     assert "in 100 or more records" in found.message
+
+
+@pytest.mark.parametrize("name", ["galaxy_shape", "galaxy_generation"])
+def test_numbers_of_any_size_are_no_bug_of_ours(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write_result(tmp_path / "out", definition.load(name, "mini")) / "result_0.txt"
+    usual, chance = log.read_text().replace("0.0107", "0.010701234"), random.Random(9)
+    first = {line.partition('"key"')[2][:20]: line for line in usual.splitlines()[::-1]}
+    for line in first.values():  # of each kind
+        parts = re.split(r"(?<=[ \[])([0-9.]+)(?=[],}])", line)
+        for value in ("1e200", "1.7e308", "-1e155"):
+            parts[1 + 2 * chance.randrange(len(parts) // 2)] = value
+            log.write_text(usual.replace(line, "".join(parts)))
+            judge_folder(tmp_path / "out")
+    assert "our bug" not in capsys.readouterr().err
 
 
 @pytest.fixture
