@@ -85,6 +85,6 @@ class Visitor:
         return self.page
 
     def _go_anew(self, address: str) -> None:
-        # Firefox reports about:blank twice at times, and Playwright takes that for another page.
-        self.page.goto(f"file://{self.folder.resolve()}/site.css")
+        self.page.wait_for_load_state()  # in Firefox a link that is still followed interrupts it
+        self.page.goto("about:blank")
         self.page.goto(address)
