@@ -23,7 +23,7 @@ from cepheid.compliance.checks.alike.near import (
     Close,
     Scale,
     Steps,
-    draw_in,
+    clip_steps,
     find_middle,
     find_places,
     multiply,
@@ -44,16 +44,16 @@ def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
     count, directions = len(courses), len(scale.volumes)
     if count < 3 or directions < 2:
         return
-    drawn = draw_in(courses)
-    middle = find_middle(drawn)
-    usual = 2 * statistics.median(math.dist(course, middle) for course in drawn)
+    clipped = clip_steps(courses)
+    middle = find_middle(clipped)
+    usual = 2 * statistics.median(math.dist(course, middle) for course in clipped)
     radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, usual)
     if count > COUNT_MAX and find_spec("numpy"):
         from cepheid.compliance.checks.alike.lines import find_lines  # here: few need NumPy
 
-        found: Iterator[tuple[int, int, int]] = find_lines(drawn, radius, directions)
+        found: Iterator[tuple[int, int, int]] = find_lines(clipped, radius, directions)
     else:
-        found = _try_runs(find_places(drawn, directions), radius)
+        found = _try_runs(find_places(clipped, directions), radius)
     for run, one, other in dict.fromkeys(islice(found, OFFSETS_MAX)):
         if measure_offset(courses[run], courses[one], courses[other]) <= radius:
             yield Close(run, (one, other))

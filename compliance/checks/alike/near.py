@@ -131,20 +131,20 @@ class Close:
     others: tuple[int, ...]
 
 
-def draw_in(courses: Sequence[Steps]) -> list[Steps]:
-    """Return courses in which no step is far beyond those of most, so that none hides the others.
+def clip_steps(courses: Sequence[Steps]) -> list[Steps]:
+    """Return courses with each step clipped to around those of most, so that none hides others.
 
     A run that diverged on purpose would decide where the axes of most variation are. No two runs
     are farther from each other than before.
     """
-    drawn = []
+    clipped = []
     for at in zip(*courses, strict=True):
         some = sorted(at[:: -(-len(at) // SAMPLE)])
         cut = max(len(some) // 10, len(some) > 4)
         low, high = some[cut], some[-1 - cut]
         least, most = low - REACH * (high - low), high + REACH * (high - low)
-        drawn.append([max(least, min(most, step)) for step in at])
-    return list(zip(*drawn, strict=True))
+        clipped.append([max(least, min(most, step)) for step in at])
+    return list(zip(*clipped, strict=True))
 
 
 def find_places(courses: Sequence[Steps], count: int) -> list[tuple[float, ...]]:
@@ -191,7 +191,7 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
     groups = [group for runs in by_result.values() for group in _list_groups(runs)]
     count = len(courses)
     cell = math.sqrt(scale.find_limit(count * (count - 1) // 2 + count * len(groups)))
-    places = find_places(draw_in(courses), PROJECTIONS) if courses else []
+    places = find_places(clip_steps(courses), PROJECTIONS) if courses else []
     bases = [CELLS**at for at in range(PROJECTIONS)]
     moves = [sum(map(mul, bases, move)) for move in product((-1, 0, 1), repeat=PROJECTIONS)]
 
